@@ -8,10 +8,9 @@ pub(crate) enum Card {
         /// A random number; rank 0's is the job's.
         number: u64,
         provider: String,
-        /// Where it gets messages.
         address: Vec<u8>,
-        /// Where its memory is reached; empty if it is not.
-        memory: Vec<u8>,
+        /// Whether its memory is reached there, too.
+        has_memory: bool,
     },
     /// It cannot, and why.
     Closed(String),
@@ -23,15 +22,15 @@ const CLOSED: u8 = 2;
 impl Card {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         match self {
-            Self::Open { number, provider, address, memory } => {
+            Self::Open { number, provider, address, has_memory } => {
                 let name = provider.as_bytes();
-                let mut bytes = vec![OPEN];
-                for part in [name, address, memory] {
+                let mut bytes = vec![OPEN, u8::from(*has_memory)];
+                bytes.extend(number.to_le_bytes());
+                for part in [name, address] {
                     let len = u8::try_from(part.len()).unwrap_or(u8::MAX);
                     bytes.push(len);
                     bytes.extend(&part[..len.into()]);
                 }
-                bytes.extend(number.to_le_bytes());
                 bytes
             }
             Self::Closed(why) => [&[CLOSED], why.as_bytes()].concat(),
@@ -42,15 +41,17 @@ impl Card {
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         match bytes.split_first()? {
             (&OPEN, rest) => {
+                let (has_memory, rest) = rest.split_first()?;
+                let (number, rest) = rest.split_first_chunk()?;
                 let (name, rest) = part(rest)?;
                 let (address, rest) = part(rest)?;
-                let (memory, rest) = part(rest)?;
-                Some(Self::Open {
-                    number: u64::from_le_bytes(rest.try_into().ok()?),
+                let card = Self::Open {
+                    number: u64::from_le_bytes(*number),
                     provider: str::from_utf8(name).ok()?.to_owned(),
                     address: address.to_vec(),
-                    memory: memory.to_vec(),
-                })
+                    has_memory: *has_memory == 1,
+                };
+                rest.is_empty().then_some(card)
             }
             (&CLOSED, why) => Some(Self::Closed(String::from_utf8_lossy(why).into_owned())),
             _ => None,
@@ -72,7 +73,7 @@ mod tests {
     fn a_card_is_what_it_was() {
         let (number, provider) = (7 << 40, "tcp;ofi_rxm".to_owned());
         let address = vec![1, 2, 3];
-        let open = Card::Open { number, provider, address, memory: vec![4, 5] };
+        let open = Card::Open { number, provider, address, has_memory: true };
         let closed = Card::Closed("no libfabric".to_owned());
         for card in [open.clone(), closed] {
             assert_eq!(Card::parse(&card.to_bytes()), Some(card));

@@ -1,16 +1,17 @@
 //! Memory of peers by a provider's own remote memory access.
 //!
-//! Peers reach a rank's memory at an endpoint of its own, which lives as long as the rank. Each
-//! queue of the core has an endpoint for transfers that go through slots, which the endpoint owns,
-//! and, for each peer that it moves memory of the program to or from, one more: to cut that peer
-//! off is to close it.
+//! Peers reach a rank's memory at the endpoint of its messages, which lives as long as the rank.
+//! Each queue of the core has an endpoint for transfers that go through slots, which the endpoint
+//! owns, and others, each of one peer at a time, for those that move memory of the program: to cut
+//! that peer off is to close it. Layers above a provider take tens of megabytes for an endpoint, so
+//! there are few.
 #![allow(unsafe_code)] // room: promises Remote and Registration
 
+use crate::OfiError;
 use crate::port::lock;
 use crate::queue::{Posting, Queue};
-use crate::sys::{Caps, Endpoint as Ends, Exposed, NoAlias, Opened, Passive, Slot};
+use crate::sys::{Endpoint as Ends, Exposed, NoAlias, Opened, Passive, Slot};
 use crate::watcher::Bell;
-use crate::{Libfabric, Offer, OfiError};
 use rma_core::transport::{
     Addressing, Atomic, DeviceError, Endpoint, Keys, Mapping, Members, PeerState, RegisterError,
     Registration, Remote, RemoteKey, RemoteLimits, Waker, WorldRank,
@@ -27,44 +28,15 @@ pub(crate) const TRANSFERS: u32 = 64;
 pub(crate) const TRANSFER_BYTES: usize = 16 << 10;
 /// Slots that transfers to one peer may have, so that one which stands still leaves some to others.
 pub(crate) const TRANSFERS_TO_ONE: usize = 48;
-/// Direct transfers to one peer at a time.
+/// Queues of a rank: threads share them.
+const QUEUES: usize = 2;
+/// Peers that a queue moves memory of the program to or from at a time, and transfers to each.
+pub(crate) const DIRECT_ENDS: usize = 2;
 pub(crate) const DIRECT: u32 = 16;
 /// Bytes of the largest direct transfer.
 const DIRECT_BYTES: u64 = 1 << 30;
 /// Runs of at least so many bytes are transfers of their own.
 const RUN_BYTES: u64 = 4 << 10;
-
-/// A provider that was opened for memory of peers, and the endpoint where they reach this rank's.
-pub(crate) struct Ground {
-    opened: Opened,
-    passive: Passive,
-    max_message: usize,
-}
-
-impl Ground {
-    /// # Errors
-    ///
-    /// What the provider lacks, or refuses: ranks do without then.
-    pub(crate) fn open(
-        library: &Libfabric,
-        offer: &Offer,
-        host: Option<&str>,
-    ) -> Result<Self, OfiError> {
-        if !offer.has_rma {
-            let (provider, why) = (offer.provider.clone(), "has no remote memory access");
-            return Err(OfiError::Unfit { provider, why });
-        }
-        let opened = Opened::open(library, offer, host, Caps::Memory)?;
-        opened.check_memory()?;
-        let (endpoint, _) = opened.endpoint((1, 0))?;
-        Ok(Self { opened, passive: Passive::new(endpoint), max_message: offer.max_message })
-    }
-
-    /// Where peers reach memory of this rank.
-    pub(crate) fn address(&self) -> &[u8] {
-        self.passive.endpoint().address()
-    }
-}
 
 /// The device of a rank.
 pub(crate) struct Device {
@@ -72,13 +44,11 @@ pub(crate) struct Device {
     passive: Arc<Passive>,
     provider: String,
     /// Where peers are reached, one address behind the other.
-    addresses: Vec<u8>,
+    addresses: Arc<[u8]>,
     limits: RemoteLimits,
     pub(crate) members: Arc<dyn Members>,
     waker: Arc<OnceLock<Waker>>,
     bell: Arc<Bell>,
-    /// Whether peers may know a key of this rank's memory.
-    is_exposed: AtomicBool,
     queues: Mutex<Vec<Weak<Queue>>>,
     /// The files of all endpoints, where the watcher sleeps.
     files: OwnedFd,
@@ -90,13 +60,12 @@ pub(crate) struct Device {
 
 impl Device {
     pub(crate) fn new(
-        ground: Ground,
-        provider: &str,
-        addresses: Vec<u8>,
+        opened: Opened,
+        (provider, max_message): (&str, usize),
+        (passive, addresses): (Arc<Passive>, Arc<[u8]>),
         members: Arc<dyn Members>,
         (bell, waker): (Arc<Bell>, Arc<OnceLock<Waker>>),
     ) -> rustix::io::Result<Self> {
-        let Ground { opened, passive, max_message } = ground;
         // What wants registered memory gets slots only.
         let direct = if opened.wants_registered() { TRANSFER_BYTES as u64 } else { DIRECT_BYTES };
         let limits = RemoteLimits {
@@ -108,23 +77,20 @@ impl Device {
             run_min: RUN_BYTES,
             coherent: false,
         };
-        let device = Self {
+        Ok(Self {
             opened,
-            passive: Arc::new(passive),
+            passive,
             provider: provider.to_owned(),
             addresses,
             limits,
             members,
             waker,
             bell,
-            is_exposed: AtomicBool::new(false),
             queues: Mutex::default(),
             files: epoll::create(CreateFlags::CLOEXEC)?,
             is_blind: AtomicBool::new(false),
             starved: AtomicBool::new(false),
-        };
-        device.watch(device.passive.endpoint())?;
-        Ok(device)
+        })
     }
 
     /// Has the watcher sleep at the file of an endpoint, too, as long as that is open.
@@ -154,7 +120,7 @@ impl Device {
     }
 
     pub(crate) fn address(&self, peer: WorldRank) -> &[u8] {
-        let len = self.passive.endpoint().address().len();
+        let len = self.passive.address().len();
         self.addresses.get(peer.0 as usize * len..).and_then(|rest| rest.get(..len)).unwrap_or(&[])
     }
 
@@ -172,26 +138,13 @@ impl Device {
         }
     }
 
-    /// Completes what peers do with memory of this rank.
-    pub(crate) fn serve(&self) {
-        if self.is_exposed.load(Acquire) {
-            // Nothing of this rank completes there; what a peer gets wrong is an error at the peer.
-            while self.passive.endpoint().read(&mut Vec::new()) {}
-        }
-    }
-
     fn each_queue(&self, mut look: impl FnMut(&Queue)) {
-        let queues: Vec<Arc<Queue>> = {
-            let mut queues = lock(&self.queues);
-            queues.retain(|queue| queue.strong_count() > 0);
-            queues.iter().filter_map(Weak::upgrade).collect()
-        };
+        let queues: Vec<_> = lock(&self.queues).iter().filter_map(Weak::upgrade).collect();
         queues.iter().for_each(|queue| look(queue));
     }
 
     /// What the watcher does while the rank's threads sleep or compute. True if they are to look.
     pub(crate) fn look(&self) -> bool {
-        self.serve();
         let mut news = self.starved.swap(false, AcqRel);
         self.each_queue(|queue| news |= queue.look());
         news
@@ -207,7 +160,7 @@ impl Device {
     /// Whether its file may be waited at: asked each time before; if not, there is something to
     /// look at already.
     pub(crate) fn may_wait(&self) -> bool {
-        let mut may = self.passive.endpoint().may_wait();
+        let mut may = true;
         self.each_queue(|queue| may &= queue.may_wait());
         may
     }
@@ -235,7 +188,7 @@ unsafe impl Remote for Memory {
         };
         format!(
             "remote memory access of {provider}: transfers up to {TRANSFER_BYTES} bytes go through \
-             {TRANSFERS} slots of a thread, {large}; puts are complete when they are in the \
+             {TRANSFERS} slots, {large}; puts are complete when they are in the \
              target's memory; keys are {keys}; atomics go by messages"
         )
     }
@@ -272,17 +225,18 @@ unsafe impl Remote for Memory {
             NoAlias::Unfit => RegisterError::Unsupported,
             NoAlias::System(call, errno) => RegisterError::System { call, errno },
         })?;
-        if !device.is_exposed.swap(true, AcqRel) {
-            // The watcher serves from now on.
-            device.bell.ring();
-        }
         let (exposed, members) = (ManuallyDrop::new(exposed), device.members.clone());
         Ok(Box::new(Registered { exposed, members }))
     }
 
     fn endpoint(&self) -> Result<Box<dyn Endpoint>, DeviceError> {
+        let mut queues = lock(&self.0.queues);
+        if queues.len() == QUEUES {
+            // The core shares one.
+            return Err(DeviceError::Ended);
+        }
         let queue = Arc::new(Queue::open(self.0.clone())?);
-        lock(&self.0.queues).push(Arc::downgrade(&queue));
+        queues.push(Arc::downgrade(&queue));
         Ok(Box::new(Posting(queue)))
     }
 }

@@ -2,10 +2,10 @@
 #![allow(unsafe_code)] // room: composes transports, declares what a caller promises
 
 use crate::card::Card;
-use crate::device::{Device, Ground, Memory};
+use crate::device::{Device, Memory};
 use crate::objects::{Doze, Line, Membership};
 use crate::port::{MESSAGE_MAX, Port, RECEIVES, SENDS, SLOT_BYTES, SLOTS};
-use crate::sys::{Caps, Endpoint, Opened, Slot};
+use crate::sys::{Caps, Endpoint, Opened, Passive, Slot};
 use crate::watcher::Bell;
 use crate::{Libfabric, Offer, OfiError, Wanted, choose};
 use rma_core::transport::{Network, Parts, Remote, Transport, Waker, WorldRank};
@@ -96,10 +96,11 @@ pub(crate) fn host_of<'h>(offer: &Offer, host: &'h str) -> Option<&'h str> {
 
 /// Of the provider that was chosen.
 struct Found {
-    ends: (Endpoint, Vec<Slot>),
-    progresses: bool,
-    /// For memory of peers; or why there is none.
-    ground: Result<Ground, OfiError>,
+    opened: Opened,
+    ends: (Arc<Passive>, Vec<Slot>),
+    /// Why memory of peers is not reached, if it is not.
+    no_memory: Option<OfiError>,
+    max_message: usize,
     provider: String,
     version: (u32, u32),
 }
@@ -114,11 +115,13 @@ fn open(config: &OfiConfig<'_>) -> Result<Found, OfiError> {
         let why = "takes no messages as large as rma's";
         return Err(OfiError::Unfit { provider: offer.provider.clone(), why });
     }
-    let opened = Opened::open(&library, offer, host, Caps::Messages)?;
-    let ends = opened.endpoint((SLOTS, SLOT_BYTES))?;
-    let (progresses, version) = (opened.progresses(), library.version());
-    let ground = Ground::open(&library, offer, host);
-    Ok(Found { ends, progresses, ground, provider: offer.provider.clone(), version })
+    let caps = if offer.has_rma { Caps::Memory } else { Caps::Messages };
+    let opened = Opened::open(&library, offer, host, caps)?;
+    let (endpoint, slots) = opened.endpoint((SLOTS, SLOT_BYTES))?;
+    let no_memory = opened.check_memory(caps).err();
+    let (provider, version) = (offer.provider.clone(), library.version());
+    let ends = (Arc::new(Passive::new(endpoint)), slots);
+    Ok(Found { opened, ends, no_memory, max_message: offer.max_message, provider, version })
 }
 
 /// Has `near` reach the ranks that are not near by messages over libfabric. **Collective** over
@@ -140,39 +143,39 @@ pub unsafe fn join<E>(
     let (mine, opened) = match random().and_then(|number| Ok((number, open(config)?))) {
         Ok((number, opened)) => {
             let address = opened.ends.0.address().to_vec();
-            let ground = opened.ground.as_ref();
-            let memory = ground.map_or(Vec::new(), |ground| ground.address().to_vec());
-            (Card::Open { number, provider: opened.provider.clone(), address, memory }, Ok(opened))
+            let (provider, has_memory) = (opened.provider.clone(), opened.no_memory.is_none());
+            (Card::Open { number, provider, address, has_memory }, Ok(opened))
         }
         Err(error) => (Card::Closed(error.to_string()), Err(error)),
     };
     let said = exchange(&mine.to_bytes()).map_err(OfiJoinError::Exchange)?;
-    let Found { ends, progresses, ground, provider, version } = opened?;
+    let Found { opened, ends, no_memory, max_message, provider, version } = opened?;
     let Parts { job, messages, sleep, members, shared, cma, remote, agent, views } =
         near.into_parts();
-    let memory = ground.as_ref().map_or(0, |ground| ground.address().len());
-    let Told { job: number, addresses, memories } =
-        read(&said, job.size, &provider, (ends.0.address().len(), memory))?;
-    let mut what = describe(&ends.0, progresses, &provider, version);
+    let told = read(&said, job.size, &provider, ends.0.address().len())?;
+    let mut what = describe(&ends.0, opened.progresses(), &provider, version);
+    let addresses: Arc<[u8]> = told.addresses.into();
     let bell = Bell::new().map_err(|errno| refused("an eventfd", errno.raw_os_error()))?;
     let (bell, waker) = (Arc::new(bell), Arc::new(OnceLock::new()));
     let bells = (bell.clone(), waker.clone());
     // All ranks have one, or none: they agree on its use when they make windows.
-    let device = match (ground, memories) {
-        (Ok(ground), Ok(memories)) => {
-            let device = Device::new(ground, &provider, memories, members.clone(), bells.clone());
+    let device = match (no_memory, told.without_memory) {
+        (None, None) => {
+            let (ends, its) = ((ends.0.clone(), addresses.clone()), (&*provider, max_message));
+            let device = Device::new(opened, its, ends, members.clone(), bells.clone());
             let device = device.map_err(|errno| refused("an epoll", errno.raw_os_error()))?;
             Some(Arc::new(device))
         }
-        (ground, memories) => {
-            let why = ground.err().map(|why| why.to_string());
-            let theirs = |rank| format!("rank {rank} has none");
-            let why = why.or_else(|| memories.err().map(theirs)).unwrap_or_default();
+        (Some(why), _) => {
             what += &format!("; no device: {why}");
             None
         }
+        (None, Some(rank)) => {
+            what += &format!("; no device, as rank {rank} has none");
+            None
+        }
     };
-    let its = (job.rank, number);
+    let its = (job.rank, told.job);
     let port = Arc::new(Port::new(ends, its, addresses, members, bells, device));
     let membership = Arc::new(Membership(port.clone()));
     let near = Parts {
@@ -215,25 +218,24 @@ fn network<E>(
 struct Told {
     /// The job's number.
     job: u64,
-    /// Where ranks get messages, one address behind the other.
+    /// Addresses of all ranks, one behind the other.
     addresses: Vec<u8>,
-    /// Where their memory is reached, as above; or the first rank that has no such address.
-    memories: Result<Vec<u8>, WorldRank>,
+    /// The first rank whose memory is not reached, if there is one.
+    without_memory: Option<WorldRank>,
 }
 
-/// `lens` are those of this rank's addresses: for messages, and of its memory.
 fn read<E>(
     said: &[(u32, Vec<u8>)],
     size: u32,
     mine: &str,
-    lens: (usize, usize),
+    len: usize,
 ) -> Result<Told, OfiJoinError<E>> {
     let all: usize = said.iter().map(|(count, _)| *count as usize).sum();
     if all != size as usize {
         return Err(OfiJoinError::Count { got: all, size });
     }
     let (mut job, mut addresses, mut at) = (None, Vec::new(), 0);
-    let mut memories = Ok(Vec::new());
+    let mut without_memory = None;
     for (count, card) in said {
         let rank = WorldRank(at);
         match Card::parse(card) {
@@ -244,23 +246,20 @@ fn read<E>(
                     mine: mine.to_owned(),
                 });
             }
-            Some(Card::Open { number, address, memory, .. })
-                if address.len() == lens.0 && *count == 1 =>
+            Some(Card::Open { number, address, has_memory, .. })
+                if address.len() == len && *count == 1 =>
             {
                 job.get_or_insert(number);
                 addresses.extend(address);
-                match &mut memories {
-                    Ok(all) if memory.len() == lens.1 && lens.1 > 0 => all.extend(memory),
-                    Ok(_) => memories = Err(rank),
-                    Err(_) => {}
-                }
+                without_memory = without_memory.or((!has_memory).then_some(rank));
             }
             Some(Card::Closed(why)) => return Err(OfiJoinError::There { rank, why }),
             _ => return Err(OfiJoinError::Card { rank }),
         }
         at += count;
     }
-    job.map(|job| Told { job, addresses, memories }).ok_or(OfiJoinError::Count { got: 0, size })
+    job.map(|job| Told { job, addresses, without_memory })
+        .ok_or(OfiJoinError::Count { got: 0, size })
 }
 
 /// What `explain` says of it.
@@ -306,22 +305,18 @@ mod tests {
     use rma_core::transport::WorldRank;
 
     fn open(number: u64, provider: &str, address: &[u8]) -> (u32, Vec<u8>) {
-        with_memory(number, provider, address, &[9])
-    }
-
-    fn with_memory(number: u64, provider: &str, address: &[u8], memory: &[u8]) -> (u32, Vec<u8>) {
-        let (provider, memory) = (provider.to_owned(), memory.to_vec());
-        (1, Card::Open { number, provider, address: address.to_vec(), memory }.to_bytes())
+        let (provider, address) = (provider.to_owned(), address.to_vec());
+        (1, Card::Open { number, provider, address, has_memory: true }.to_bytes())
     }
 
     fn cards(said: &[(u32, Vec<u8>)], size: u32) -> Result<Told, OfiJoinError<String>> {
-        read(said, size, "tcp", (2, 1))
+        read(said, size, "tcp", 2)
     }
 
     #[test]
     fn the_number_of_a_job_is_that_of_its_first_rank() {
         let said = [open(5, "tcp", &[1, 2]), open(6, "tcp", &[3, 4])];
-        let told = Told { job: 5, addresses: vec![1, 2, 3, 4], memories: Ok(vec![9, 9]) };
+        let told = Told { job: 5, addresses: vec![1, 2, 3, 4], without_memory: None };
         assert_eq!(cards(&said, 2).unwrap(), told);
     }
 
@@ -330,11 +325,11 @@ mod tests {
     fn the_first_rank_without_a_device_is_told() {
         let mut said = [1, 2, 3].map(|number| open(number, "tcp", &[1, 2]));
         for rank in [2, 1] {
-            said[rank as usize] = with_memory(7, "tcp", &[1, 2], &[]);
-            assert_eq!(cards(&said, 3).unwrap().memories, Err(WorldRank(rank)));
+            let (provider, address) = ("tcp".to_owned(), vec![1, 2]);
+            let without = Card::Open { number: 7, provider, address, has_memory: false };
+            said[rank as usize] = (1, without.to_bytes());
+            assert_eq!(cards(&said, 3).unwrap().without_memory, Some(WorldRank(rank)));
         }
-        let none = read::<String>(&said, 3, "tcp", (2, 0)).unwrap();
-        assert_eq!(none.memories, Err(WorldRank(0)), "nor does this rank have one");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::device::Device;
 use crate::frame::{HEADER, Header, Kind};
-use crate::sys::{Completion, Endpoint, Failure, Full, Slot};
+use crate::sys::{Completion, Failure, Full, Passive, Slot};
 use crate::watcher::Bell;
 use rma_core::transport::{
     ImportError, Members, Outcome, PeerState, SubmitError, Waker, WorldRank,
@@ -50,11 +50,11 @@ pub(crate) enum Leave {
 
 /// One rank's port. Its threads send and poll; its watcher does while they do not.
 pub(crate) struct Port {
-    pub(crate) endpoint: Endpoint,
+    pub(crate) endpoint: Arc<Passive>,
     pub(crate) rank: WorldRank,
     pub(crate) job: u64,
     /// Addresses of all ranks, one behind the other.
-    pub(crate) addresses: Vec<u8>,
+    pub(crate) addresses: Arc<[u8]>,
     peers: Box<[OnceLock<Box<Peer>>]>,
     inserting: Mutex<()>,
     /// What is said of the other ranks beside the network.
@@ -122,9 +122,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Port {
     pub(crate) fn new(
-        (endpoint, mut slots): (Endpoint, Vec<Slot>),
+        (endpoint, mut slots): (Arc<Passive>, Vec<Slot>),
         (rank, job): (WorldRank, u64),
-        addresses: Vec<u8>,
+        addresses: Arc<[u8]>,
         members: Arc<dyn Members>,
         (bell, waker): (Arc<Bell>, Arc<OnceLock<Waker>>),
         device: Option<Arc<Device>>,
@@ -298,9 +298,6 @@ impl Port {
     pub(crate) fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize {
         self.polls.fetch_add(1, Relaxed);
         let Some(polling) = self.begin_poll() else { return 0 };
-        if let Some(device) = &self.device {
-            device.serve();
-        }
         let brought = self.read();
         if brought.room {
             self.fed();

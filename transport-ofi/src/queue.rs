@@ -1,7 +1,9 @@
 //! Transfers of one queue of the core: what is under way, and what is complete.
 #![allow(unsafe_code)] // room: promises Endpoint, copies to and from memory of transfers
 
-use crate::device::{DIRECT, Device, TRANSFER_BYTES, TRANSFERS, TRANSFERS_TO_ONE, is_alive, parse};
+use crate::device::{
+    DIRECT, DIRECT_ENDS, Device, TRANSFER_BYTES, TRANSFERS, TRANSFERS_TO_ONE, is_alive, parse,
+};
 use crate::lane::{Lane, Waiting};
 use crate::port::lock;
 use crate::sys::{Completion, Direction, Endpoint as Ends, Failure, Far, Full, Slot, end};
@@ -25,8 +27,8 @@ pub(crate) struct Queue {
 struct State {
     /// For transfers through slots.
     slots: Channel,
-    /// For those of memory of the program, by peer.
-    direct: HashMap<WorldRank, Channel>,
+    /// For those of memory of the program: each of one peer, as long as it has any under way.
+    direct: Vec<(WorldRank, Channel)>,
     lanes: HashMap<WorldRank, Lane>,
     /// What no poll has handed out.
     complete: VecDeque<(WorldRank, u64, Result<(), DeviceError>)>,
@@ -128,7 +130,7 @@ impl State {
     fn read(&mut self, device: &Device) -> bool {
         let Self { slots, direct, lanes, complete, refused, over } = self;
         let (mut came, mut is_room) = (false, false);
-        for channel in std::iter::once(slots).chain(direct.values_mut()) {
+        for channel in std::iter::once(slots).chain(direct.iter_mut().map(|(_, channel)| channel)) {
             if !channel.is_busy() && !*refused {
                 continue;
             }
@@ -159,13 +161,12 @@ impl State {
         if !is_direct && self.lane(peer).in_slots >= TRANSFERS_TO_ONE {
             return Ok(false);
         }
-        let channel = if !is_direct {
-            &mut self.slots
-        } else if let Some(channel) = self.direct.get_mut(&peer) {
-            channel
-        } else {
-            let channel = Channel::open(device, (DIRECT, 0))?;
-            self.direct.entry(peer).or_insert(channel)
+        let channel = match is_direct {
+            false => &mut self.slots,
+            true => match direct_to(&mut self.direct, device, peer)? {
+                Some(channel) => channel,
+                None => return Ok(false),
+            },
         };
         let number = channel.number(device, peer)?;
         let Some(mut slot) = channel.free.pop() else { return Ok(false) };
@@ -199,9 +200,9 @@ impl State {
     }
 
     fn cut_off(&mut self, peer: WorldRank) {
-        if let Some(channel) = self.direct.remove(&peer) {
-            channel.cut();
-        }
+        // One that has nothing under way has nothing to lose.
+        let is_meant = |(of, channel): &mut (WorldRank, Channel)| *of == peer && channel.is_busy();
+        self.direct.extract_if(.., is_meant).for_each(|(_, channel)| channel.cut());
         let of_peer = self.slots.under_way.iter_mut().flatten().filter(|it| it.peer == peer);
         for under_way in of_peer {
             (under_way.into, under_way.is_cut) = (None, true);
@@ -213,6 +214,29 @@ impl State {
             self.lane(peer).in_slots = left;
         }
     }
+}
+
+/// The endpoint of direct transfers to a peer: its own, or one that has nothing under way, or a new
+/// one; `None` if there are enough.
+fn direct_to<'c>(
+    direct: &'c mut Vec<(WorldRank, Channel)>,
+    device: &Device,
+    peer: WorldRank,
+) -> Result<Option<&'c mut Channel>, DeviceError> {
+    let its = direct.iter().position(|(of, _)| *of == peer);
+    let place = its.or_else(|| direct.iter().position(|(_, channel)| !channel.is_busy()));
+    let place = match place {
+        Some(place) => place,
+        None if direct.len() == DIRECT_ENDS => return Ok(None),
+        None => {
+            direct.push((peer, Channel::open(device, (DIRECT, 0))?));
+            direct.len() - 1
+        }
+    };
+    Ok(direct.get_mut(place).map(|(of, channel)| {
+        *of = peer;
+        channel
+    }))
 }
 
 /// Takes what is over; true if the core has something to poll.
@@ -256,7 +280,7 @@ impl Queue {
     pub(crate) fn open(device: Arc<Device>) -> Result<Self, DeviceError> {
         let state = State {
             slots: Channel::open(&device, (TRANSFERS, TRANSFER_BYTES))?,
-            direct: HashMap::new(),
+            direct: Vec::new(),
             lanes: HashMap::new(),
             complete: VecDeque::new(),
             refused: false,
@@ -278,12 +302,13 @@ impl Queue {
 
     pub(crate) fn is_busy(&self) -> bool {
         let state = self.lock();
-        state.slots.is_busy() || state.direct.values().any(Channel::is_busy)
+        state.slots.is_busy() || state.direct.iter().any(|(_, channel)| channel.is_busy())
     }
 
     pub(crate) fn may_wait(&self) -> bool {
         let state = self.lock();
-        let mut channels = std::iter::once(&state.slots).chain(state.direct.values());
+        let direct = state.direct.iter().map(|(_, channel)| channel);
+        let mut channels = std::iter::once(&state.slots).chain(direct);
         state.complete.is_empty() && channels.all(|channel| channel.endpoint.may_wait())
     }
 

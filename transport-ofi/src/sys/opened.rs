@@ -17,6 +17,7 @@ use super::slots::{Buffers, Slot, Slots};
 use crate::{Offer, OfiError};
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Addresses that an endpoint expects, and completions that it may have beyond its slots.
@@ -29,7 +30,7 @@ const KEY: u64 = 0x736c_6f74;
 pub(crate) enum Caps {
     /// Messages.
     Messages,
-    /// Memory of peers.
+    /// Messages, and memory of peers.
     Memory,
 }
 
@@ -103,8 +104,12 @@ impl Opened {
         self.progresses
     }
 
-    /// Refuses providers whose memory cannot be registered as rma does.
-    pub(crate) fn check_memory(&self) -> Result<(), OfiError> {
+    /// Refuses providers that were opened without access to memory, or whose memory cannot be
+    /// registered as rma does.
+    pub(crate) fn check_memory(&self, caps: Caps) -> Result<(), OfiError> {
+        if caps == Caps::Messages {
+            return Err(self.unfit("has no remote memory access"));
+        }
         if self.modes & MR_ENDPOINT != 0 {
             return Err(self.unfit("registers memory for each endpoint, which rma does not do"));
         }
@@ -168,8 +173,12 @@ impl Passive {
         let endpoint = ManuallyDrop::new(endpoint);
         Self { endpoint, remains: ManuallyDrop::default() }
     }
+}
 
-    pub(crate) fn endpoint(&self) -> &Endpoint {
+impl Deref for Passive {
+    type Target = Endpoint;
+
+    fn deref(&self) -> &Endpoint {
         &self.endpoint
     }
 }

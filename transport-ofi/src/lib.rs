@@ -34,5 +34,5 @@ pub use error::OfiError;
 pub use join::{OfiConfig, OfiJoinError, join};
 pub use offer::{Keys, Offer, Progress};
 #[doc(hidden)]
-pub use raw::RawLink;
+pub use raw::{RawLink, RawMemory};
 pub use sys::Libfabric;

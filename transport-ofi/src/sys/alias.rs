@@ -8,7 +8,7 @@
 use super::end::end;
 use std::fs::read_to_string;
 use std::io;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 /// A second mapping of memory of this process; nothing is touched through it when it is gone.
 pub(crate) struct Alias {
@@ -70,6 +70,18 @@ impl Alias {
         match NonNull::new(start.cast::<u8>()).filter(|_| start != libc::MAP_FAILED) {
             Some(start) => Ok(Self { pages: Pages { start, len: whole }, skip, len }),
             None => Err(refused("mremap", &io::Error::last_os_error())),
+        }
+    }
+
+    /// New memory, which nobody else has.
+    pub(super) fn fresh(len: usize) -> Result<Self, NoAlias> {
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        // SAFETY: it replaces nothing.
+        let start = unsafe { libc::mmap(ptr::null_mut(), len, rights, flags, -1, 0) };
+        match NonNull::new(start.cast::<u8>()).filter(|_| start != libc::MAP_FAILED) {
+            Some(start) => Ok(Self { pages: Pages { start, len }, skip: 0, len }),
+            None => Err(refused("mmap", &io::Error::last_os_error())),
         }
     }
 

@@ -10,8 +10,7 @@ use super::layout::{
 };
 use super::library::Libfabric;
 use super::object::{
-    AddressVector, BareEndpoint, CompletionQueue, Domain, Fabric, Failed, Found, LOCAL,
-    MemoryRegion,
+    AddressVector, BareEndpoint, CompletionQueue, Domain, Fabric, Found, LOCAL, MemoryRegion,
 };
 use super::slots::{Buffers, Slot, Slots};
 use crate::{Offer, OfiError};
@@ -76,7 +75,7 @@ impl Opened {
         Ok(Self { library, provider, host, fabric, domain, modes, key_size, progresses })
     }
 
-    fn failed(&self, failed: Failed) -> OfiError {
+    pub(crate) fn failed(&self, failed: (&'static str, c_int)) -> OfiError {
         refused(&self.library, &self.provider, &self.host, failed)
     }
 
@@ -219,7 +218,24 @@ impl Exposed {
         key: u64,
     ) -> Result<Self, NoAlias> {
         // SAFETY: mapped, says the caller.
-        let alias = unsafe { Alias::new(base, len) }?;
+        Self::of(opened, passive, unsafe { Alias::new(base, len) }?, key)
+    }
+
+    /// Gives peers access to new memory, which nobody else has.
+    ///
+    /// # Errors
+    ///
+    /// The system's, or the provider's.
+    pub(crate) fn fresh(
+        opened: &Opened,
+        passive: Arc<Passive>,
+        len: usize,
+        key: u64,
+    ) -> Result<Self, NoAlias> {
+        Self::of(opened, passive, Alias::fresh(len)?, key)
+    }
+
+    fn of(opened: &Opened, passive: Arc<Passive>, alias: Alias, key: u64) -> Result<Self, NoAlias> {
         let (first, len) = alias.span();
         let start = if opened.counts_by_address() { first.expose_provenance() as u64 } else { 0 };
         let (span, access) = ((first.cast_const(), len), REMOTE_READ | REMOTE_WRITE);

@@ -24,8 +24,7 @@ enum Habit {
 
 const ENVIRONMENT: &str = "ranks inherit the environment of rma-run, with changes by --env \
                            KEY=VALUE: start rma-run under `env -i NAME=VALUE …` for less";
-const NUMBERS: &str =
-    "ranks are numbered in a row, host by host; --bind core binds each to a CPU";
+const NUMBERS: &str = "ranks are numbered in a row, host by host; --bind core binds each to a CPU";
 const EXPLAIN: &str = "--explain says what is decided, and why";
 
 /// Names without their dashes, of which people write one or two.

@@ -23,9 +23,8 @@
 //!   | -- Gathered { all } | Broken { rank } | TooLarge -------> |
 //!   | <-- Note { text } --------------------------------------- |   printed once for each text
 //!   | <-- Leave { failed, missed } ---------------------------- |   then end of stream
-//!   |                                                           | in a job on several hosts:
-//!   | -- Gone { first, count, fate } -------------------------> |   ranks of other hosts, at any time
-//!   | <-- Departed { fate } ----------------------------------- |   between Leave and the end
+//!   | -- Gone { first, count, fate } -------------------------> |   of other hosts, at any time
+//!   | <-- Departed { fate } ----------------------------------- |   then, if there are others
 //! ```
 //!
 //! The secret itself never travels, and stands in no environment: the first that reads a rank's

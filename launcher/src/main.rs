@@ -44,17 +44,15 @@ input, the others read nothing. Ranks find each other through a port of 127.0.0.
 can use.
 
 With --hosts, rma-run and PROGRAM have to be there under the same paths as here, of the same build.
-Ranks get the variables RMA_*, FI_* and RUST_BACKTRACE of this environment, and those of --env, run
-in the folder that rma-run was started in, or --wdir, and reach ranks of other hosts by libfabric.
-A host that is lost ends the job as a rank that fails; when rma-run is lost, hosts end their ranks.";
+Ranks get variables RMA_*, FI_* and RUST_BACKTRACE of this environment, and those of --env; they run
+in the folder that rma-run was started in, or --wdir, and reach other hosts by libfabric. A host
+that is lost ends the job as a rank that fails does; when rma-run is lost, hosts end their ranks.";
 
 /// Starts N processes ("ranks") of a program, on this machine or on hosts, and connects them.
 #[derive(Debug, Parser)]
 #[command(name = "rma-run", version, after_help = EXAMPLES, max_term_width = 100)]
-#[command(
-    override_usage = "rma-run {-n <N> | --nodes <NODESxRANKS> | --hosts <LIST>} [OPTIONS] <PROGRAM> \
-                      [ARGS]..."
-)]
+#[command(override_usage = "rma-run {-n <N> | --nodes <NODESxRANKS> | --hosts <LIST>} [OPTIONS] \
+                      <PROGRAM> [ARGS]...")]
 struct Cli {
     /// How many ranks to start
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = parse_ranks)]
@@ -246,7 +244,11 @@ fn parse_grace(text: &str) -> Result<Duration, String> {
 fn parse_silence(text: &str) -> Result<Duration, String> {
     const LEAST: Duration = Duration::from_secs(2);
     let silence = parse_seconds(text)?;
-    if silence < LEAST { Err("hosts speak once a second: at least 2".to_owned()) } else { Ok(silence) }
+    if silence < LEAST {
+        Err("hosts speak once a second: at least 2".to_owned())
+    } else {
+        Ok(silence)
+    }
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {

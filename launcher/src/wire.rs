@@ -5,8 +5,8 @@ use std::io::{self, Read, Write};
 
 use hmac_sha256::HMAC;
 
-use crate::client::Fate;
 use crate::Job;
+use crate::client::Fate;
 use crate::codec::{Wire, wire_enum, wire_struct};
 
 /// First bytes of every bootstrap connection, sent by the launcher.

@@ -109,8 +109,8 @@ impl Shm {
         unsafe { Self::join_on_host(config, 0..config.size, exchange) }
     }
 
-    /// As [`join`](Self::join), where `here` are the ranks of this machine, and others elsewhere: of
-    /// these, the node learns by [`others`](Self::others) alone. They are all of one node.
+    /// As [`join`](Self::join), where `here` are the ranks of this machine, which is one node, and
+    /// others are elsewhere: of these, it learns by [`others`](Self::others) alone.
     ///
     /// # Errors
     ///

@@ -186,12 +186,7 @@ async fn hello(mut stream: TcpStream, shared: &Shared) -> io::Result<Joined> {
 }
 
 /// Whether a rank that knows the secret may join; it has the rank from then on.
-fn admit(
-    hello: &Hello,
-    here: Range<u32>,
-    size: u32,
-    taken: &mut [bool],
-) -> Result<(), Refusal> {
+fn admit(hello: &Hello, here: Range<u32>, size: u32, taken: &mut [bool]) -> Result<(), Refusal> {
     if hello.version != wire::VERSION {
         return Err(Refusal::Version { launcher: wire::VERSION });
     }

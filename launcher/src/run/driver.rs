@@ -22,8 +22,8 @@ use super::processes::Processes;
 use super::report::{Ending, Failure, How, Report, RunError};
 use super::spec::{Bind, OnFailure, Output, Spec};
 use super::{config, cpus, groups, program, signals, start};
-use crate::client::Fate;
 use crate::Job;
+use crate::client::Fate;
 use crate::start::Secret;
 use crate::wire;
 
@@ -145,39 +145,14 @@ async fn run_job(
     let (sink, printed) = output(spec, &sender)?;
     let job = job_name().map_err(system("drawing random bytes"))?;
     let mut processes = watched_over(spec, &job, &sink)?;
+    let files = start::output_files(spec)?;
     let (hosts, streams) = match &spec.remote {
-        Some(remote) => {
-            Hosts::connect(spec, remote, &job, &program, &mut processes, &sender)?
-        }
+        Some(remote) => Hosts::connect(spec, remote, &job, &program, &mut processes, &sender)?,
         None => (Hosts::none(), Vec::new()),
     };
 
     let (hold, held) = mpsc::channel();
-    let mut driver = Driver {
-        spec,
-        processes,
-        sink,
-        tails: Vec::new(),
-        readers: JoinSet::new(),
-        stop: watch::Sender::new(false),
-        sender,
-        hosts,
-        inputs,
-        machine: Machine::new(spec.ranks, spec.timeout, spec.kill_after, spec.on_failure),
-        gather: Gather::new(spec.ranks),
-        answers: (0..spec.ranks).map(|_| None).collect(),
-        started: Instant::now(),
-        oom_kills: groups::oom_kills(),
-        hold,
-        not_started: None,
-        killed: Vec::new(),
-        dumped: HashSet::new(),
-        out_of_memory: HashSet::new(),
-        is_introduced: false,
-        refused: false,
-        notes: HashSet::new(),
-    };
-    let files = start::output_files(spec)?;
+    let mut driver = Driver::new(spec, (processes, hosts), sink, (sender, inputs), hold);
     if !driver.hosts.is_empty() {
         driver.read_hosts(streams, files);
         return driver.see_through(printed).await;
@@ -229,6 +204,41 @@ fn plan(spec: &Spec, cpus: &[u32]) -> io::Result<Plan> {
         Bind::Core => cpus.to_vec(),
     };
     Ok(Plan { secret: Secret(wire::random()?), job, bind })
+}
+
+impl<'a> Driver<'a> {
+    fn new(
+        spec: &'a Spec,
+        (processes, hosts): (Processes, Hosts),
+        sink: Sink,
+        (sender, inputs): (UnboundedSender<Input>, UnboundedReceiver<Input>),
+        hold: mpsc::Sender<()>,
+    ) -> Driver<'a> {
+        Driver {
+            spec,
+            processes,
+            sink,
+            tails: Vec::new(),
+            readers: JoinSet::new(),
+            stop: watch::Sender::new(false),
+            sender,
+            hosts,
+            inputs,
+            machine: Machine::new(spec.ranks, spec.timeout, spec.kill_after, spec.on_failure),
+            gather: Gather::new(spec.ranks),
+            answers: (0..spec.ranks).map(|_| None).collect(),
+            started: Instant::now(),
+            oom_kills: groups::oom_kills(),
+            hold,
+            not_started: None,
+            killed: Vec::new(),
+            dumped: HashSet::new(),
+            out_of_memory: HashSet::new(),
+            is_introduced: false,
+            refused: false,
+            notes: HashSet::new(),
+        }
+    }
 }
 
 impl Driver<'_> {
@@ -338,16 +348,10 @@ impl Driver<'_> {
                 let rank = newborn.rank;
                 match self.adopt(newborn) {
                     Ok(()) => Event::Started(rank),
-                    Err(error) => {
-                        self.not_started = Some(error);
-                        return;
-                    }
+                    Err(error) => return self.not_started = Some(error),
                 }
             }
-            Input::NotStarted(error) => {
-                self.not_started = Some(error);
-                return;
-            }
+            Input::NotStarted(error) => return self.not_started = Some(error),
             Input::Joined { rank, answers } => {
                 if let Some(slot) = self.answers.get_mut(rank as usize) {
                     *slot = Some(answers);
@@ -360,16 +364,10 @@ impl Driver<'_> {
                 return inputs.into_iter().for_each(|input| self.take(input));
             }
             Input::HostLost(text) => return self.sink.note(&text),
-            Input::OutOfMemory(rank) => {
-                self.out_of_memory.insert(rank);
-                return;
-            }
+            Input::OutOfMemory(rank) => return self.out_of_memory.extend([rank]),
             // Of a rank of this machine, whose peers see it by themselves.
             Input::Departed { .. } => return,
-            Input::CoreDumped(rank) => {
-                self.dumped.insert(rank);
-                return;
-            }
+            Input::CoreDumped(rank) => return self.dumped.extend([rank]),
             Input::Part { rank, mine } => {
                 let answer = self.gather.handle_part(rank, mine);
                 return self.send(answer);

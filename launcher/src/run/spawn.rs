@@ -112,7 +112,7 @@ pub(super) fn detach(command: &mut Command) {
         rustix::process::setsid()?;
         Ok(())
     };
-    // SAFETY: as in `confine`: one system call, without libc, and an error that is made of an errno.
+    // SAFETY: as in `confine`: one system call, without libc, and an error made of an errno.
     unsafe { command.pre_exec(detach) };
 }
 

@@ -32,6 +32,8 @@ use crate::client::{Fate, Host};
 use crate::start::Secret;
 use crate::wire::{self, FRAME_MAX, FromLauncher};
 
+/// An address that this host alone reaches.
+const LOOP_BACK: &str = "127.0.0.1";
 /// How long the launcher may take for its first order.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Ranks that lost the launcher have so long to notice, and to say why, before they get SIGTERM.
@@ -111,7 +113,7 @@ async fn serve() -> u8 {
     };
     let _ = voice.0.send(format!("{GREETING}\n").into_bytes());
     let task = match tokio::time::timeout(PATIENCE, orders.recv()).await {
-        Ok(Some(Order::Prepare { task })) => task,
+        Ok(Some(Order::Prepare { task })) => *task,
         // A launcher that was ended at once.
         Ok(None | Some(Order::End { .. })) => return 1,
         Ok(Some(_)) => return complain("the launcher did not begin with a job"),
@@ -129,6 +131,15 @@ async fn serve() -> u8 {
         }
     };
     let Prepared { cpus, address, .. } = &prepared;
+    if prepared.task.hosts.len() > 1 && address == LOOP_BACK {
+        let name = prepared.task.hosts.get(prepared.task.host as usize).cloned();
+        let text = format!(
+            "host {}: no address of it is known that other hosts reach, so its ranks are at \
+             {LOOP_BACK}: name hosts by addresses, or by names that they can look up",
+            name.unwrap_or_default()
+        );
+        voice.say(&Word::Note { text });
+    }
     voice.say(&Word::Ready { cpus: cpus.len() as u32, address: address.clone() });
     let mut agent = match Agent::new(prepared, voice, sender).await {
         Ok(agent) => agent,
@@ -179,8 +190,8 @@ impl Prepared {
         signals::listen(inputs).map_err(system("watching for signals"))?;
         let ssh = std::env::var("SSH_CONNECTION").ok();
         let address = address::of_host(&task.hosts, task.host as usize, ssh);
-        // With one host, nobody else is to reach it; several may have a network of other addresses.
-        let address = address.unwrap_or_else(|| "127.0.0.1".to_owned());
+        // Networks that are no internet have addresses of their own.
+        let address = address.unwrap_or_else(|| LOOP_BACK.to_owned());
         Ok(Prepared { task, spec, program, cpus, descriptors, address })
     }
 }
@@ -194,6 +205,19 @@ fn spec(task: &Task) -> Spec {
     spec.env = task.env.iter().map(|(name, value)| (os(name), value.as_ref().map(os))).collect();
     spec.dedicated = true;
     spec
+}
+
+/// What the ranks here are told, and how they are known: by a secret of this host alone.
+fn plan(task: &Task, cpus: Vec<u32>, address: String) -> io::Result<Plan> {
+    let host = Host { first: task.first, ranks: task.ranks, address };
+    let job = crate::Job {
+        cores: cpus.len() as u32,
+        oversubscribed: task.ranks as usize > cpus.len(),
+        host: Some(host),
+        ..task.job.clone()
+    };
+    let bind = if task.bind { cpus } else { Vec::new() };
+    Ok(Plan { secret: Secret(wire::random()?), job, bind })
 }
 
 type StreamOfRank = (u32, bool);
@@ -234,21 +258,13 @@ impl Agent {
     ) -> Result<Agent, RunError> {
         let Prepared { task, mut spec, program, cpus, descriptors, address } = prepared;
         let system = |what| move |source| RunError::System { what, source };
-        let mut processes = Processes::new(true, task.first)
-            .map_err(system("becoming the parent of orphans"))?;
+        let mut processes =
+            Processes::new(true, task.first).map_err(system("becoming the parent of orphans"))?;
         if let Err(error) = processes.start_warden(&task.name) {
             voice.say(&Word::Note { text: super::super::driver::unwatched(&error) });
         }
-        let host = Host { first: task.first, ranks: task.ranks, address };
-        let job = crate::Job {
-            cores: cpus.len() as u32,
-            oversubscribed: task.ranks as usize > cpus.len(),
-            host: Some(host),
-            ..task.job.clone()
-        };
-        let secret = Secret(wire::random().map_err(system("drawing a secret"))?);
-        let bind = if task.bind { cpus } else { Vec::new() };
-        let plan = Arc::new(Plan { secret, job, bind });
+        let plan = plan(&task, cpus, address).map_err(system("drawing a secret"))?;
+        let plan = Arc::new(plan);
         let (listener, port) = bootstrap::listen()?;
         let (told, strangers) = (sender.clone(), descriptors.strangers);
         tokio::spawn(bootstrap::serve(listener, Arc::clone(&plan), told, strangers));

@@ -75,8 +75,7 @@ impl Relayed {
         let bytes = std::mem::take(&mut self.last);
         if bytes > 0 {
             // Fails when the host is gone.
-            let _ =
-                self.orders.send(Order::Taken { rank: self.rank, is_err: self.is_err, bytes });
+            let _ = self.orders.send(Order::Taken { rank: self.rank, is_err: self.is_err, bytes });
         }
     }
 }
@@ -96,9 +95,11 @@ pub(super) struct Conversation {
     shell: Child,
     watched: AsyncFd<OwnedFd>,
     command: String,
-    to: Sender,
+    to: Option<Sender>,
     from: BufReader<Receiver>,
-    errors: Receiver,
+    errors: Option<Receiver>,
+    /// Its agent can do its part.
+    is_ready: Arc<AtomicBool>,
     /// Of each rank, standard output and standard error; none once it has ended.
     outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
     inputs: UnboundedSender<Input>,
@@ -122,9 +123,10 @@ impl Conversation {
             watched: watch(pidfd_open(Pid::from_child(&shell), PidfdFlags::NONBLOCK)?)?,
             shell,
             command: shown(command),
-            to: Sender::from_owned_fd(to.into())?,
+            to: Some(Sender::from_owned_fd(to.into())?),
             from: BufReader::new(Receiver::from_owned_fd(from.into())?),
-            errors: Receiver::from_owned_fd(errors.into())?,
+            errors: Some(Receiver::from_owned_fd(errors.into())?),
+            is_ready: Arc::default(),
             outputs,
             inputs,
         })
@@ -132,82 +134,92 @@ impl Conversation {
 
     /// Until the remote shell has ended.
     pub(super) async fn carry_on(
-        self,
+        mut self,
         orders: UnboundedSender<Order>,
         said: UnboundedReceiver<Order>,
     ) {
-        let Conversation { host, task, mut shell, watched, command, to, mut from, .. } = self;
-        let Conversation { errors, mut outputs, inputs, .. } = self;
+        let (Some(to), Some(errors)) = (self.to.take(), self.errors.take()) else { return };
         let tail = Arc::new(Mutex::new(Tail::default()));
-        let is_ready = Arc::new(AtomicBool::new(false));
-        let name = task.hosts.get(host).cloned().unwrap_or_default();
-        let complaints = Complaints { name, tail: Arc::clone(&tail), is_ready: is_ready.clone() };
-        let complaints = tokio::spawn(complaints.read(errors, inputs.clone()));
+        let name = self.task.hosts.get(self.host).cloned().unwrap_or_default();
+        let is_ready = Arc::clone(&self.is_ready);
+        let complaints = Complaints { name, tail: Arc::clone(&tail), is_ready };
+        let complaints = tokio::spawn(complaints.read(errors, self.inputs.clone()));
         let writer = tokio::spawn(write(to, said));
-        let (first, silence) = (task.first, task.silence);
-        let tell = |said| {
-            // The driver is gone only when the job is over.
-            let _ = inputs.send(Input::Host(host, said));
-        };
-        let why = match tokio::time::timeout(GREETED_IN, greeting(&mut from)).await {
-            Err(_) => Some(format!("{command} has shown no agent in {} s", GREETED_IN.as_secs())),
+        let why = match tokio::time::timeout(GREETED_IN, greeting(&mut self.from)).await {
+            Err(_) => {
+                Some(format!("{} has shown no agent in {} s", self.command, GREETED_IN.as_secs()))
+            }
             Ok(Err(error)) if wire::is_end(&error) => None,
             Ok(Err(error)) => Some(error.to_string()),
             Ok(Ok(())) => {
-                let _ = orders.send(Order::Prepare { task });
-                loop {
-                    let limit = if is_ready.load(Ordering::Relaxed) { silence } else { GREETED_IN };
-                    let word = match tokio::time::timeout(limit, read(&mut from)).await {
-                        Err(_) => {
-                            break Some(format!("it has said nothing for {} s", limit.as_secs_f64()));
-                        }
-                        Ok(Err(error)) if wire::is_end(&error) => break None,
-                        Ok(Err(error)) => break Some(format!("its agent cannot be understood: {error}")),
-                        Ok(Ok(word)) => word,
-                    };
-                    match word {
-                        Word::Output { rank, is_err, bytes } => {
-                            if let Some(Some(to)) = outputs.get(place(rank, first, is_err)) {
-                                let _ = to.send(bytes);
-                            }
-                        }
-                        Word::OutputEnded { rank, is_err } => {
-                            if let Some(to) = outputs.get_mut(place(rank, first, is_err)) {
-                                *to = None;
-                            }
-                        }
-                        word => {
-                            if let Word::Ready { .. } = word {
-                                is_ready.store(true, Ordering::Relaxed);
-                            }
-                            tell(Said::Word(word));
-                        }
-                    }
-                }
+                let _ = orders.send(Order::Prepare { task: Box::new(self.task.clone()) });
+                self.listen().await
             }
         };
-        drop(outputs);
+        self.outputs.clear();
         // One that hangs is killed by whoever is told, and ends then.
         let why = match why {
             Some(why) => why,
             None => {
-                let _ = tokio::time::timeout(PARTING, ended(&watched)).await;
+                let _ = tokio::time::timeout(PARTING, ended(&self.watched)).await;
                 let _ = tokio::time::timeout(PARTING, complaints).await;
-                let status = shell.try_wait().ok().flatten();
-                explain(&command, status, is_ready.load(Ordering::Relaxed), &lock(&tail).text())
+                let status = self.shell.try_wait().ok().flatten();
+                let is_ready = self.is_ready.load(Ordering::Relaxed);
+                explain(&self.command, status, is_ready, &lock(&tail).text())
             }
         };
-        tell(Said::Lost(why));
+        self.tell(Said::Lost(why));
         writer.abort();
-        ended(&watched).await;
-        let _ = shell.wait();
+        ended(&self.watched).await;
+        let _ = self.shell.wait();
     }
-}
 
-/// Where a stream stands among those of a host.
-fn place(rank: u32, first: u32, is_err: bool) -> usize {
-    let place = rank.checked_sub(first).map(|place| place as usize * 2 + usize::from(is_err));
-    place.unwrap_or(usize::MAX)
+    /// Passes on what the agent says; why it says no more, unless its output has ended.
+    async fn listen(&mut self) -> Option<String> {
+        loop {
+            let is_ready = self.is_ready.load(Ordering::Relaxed);
+            let limit = if is_ready { self.task.silence } else { GREETED_IN };
+            let word = match tokio::time::timeout(limit, read(&mut self.from)).await {
+                Err(_) => {
+                    return Some(format!("it has said nothing for {} s", limit.as_secs_f64()));
+                }
+                Ok(Err(error)) if wire::is_end(&error) => return None,
+                Ok(Err(error)) => return Some(format!("its agent cannot be understood: {error}")),
+                Ok(Ok(word)) => word,
+            };
+            match word {
+                Word::Output { rank, is_err, bytes } => {
+                    if let Some(Some(to)) = self.outputs.get(self.place(rank, is_err)) {
+                        let _ = to.send(bytes);
+                    }
+                }
+                Word::OutputEnded { rank, is_err } => {
+                    let place = self.place(rank, is_err);
+                    if let Some(to) = self.outputs.get_mut(place) {
+                        *to = None;
+                    }
+                }
+                word => {
+                    if let Word::Ready { .. } = word {
+                        self.is_ready.store(true, Ordering::Relaxed);
+                    }
+                    self.tell(Said::Word(word));
+                }
+            }
+        }
+    }
+
+    fn tell(&self, said: Said) {
+        // The driver is gone only when the job is over.
+        let _ = self.inputs.send(Input::Host(self.host, said));
+    }
+
+    /// Where a stream stands among those of the host.
+    fn place(&self, rank: u32, is_err: bool) -> usize {
+        let place = rank.checked_sub(self.task.first);
+        let place = place.map(|place| place as usize * 2 + usize::from(is_err));
+        place.unwrap_or(usize::MAX)
+    }
 }
 
 /// Why a host is lost whose remote shell has ended with that status.
@@ -228,13 +240,14 @@ fn explain(
         }
         (Some(NOT_EXECUTABLE), _) if !is_ready => "found an rma-run that cannot be run".to_owned(),
         (Some(255), _) if !is_ready => {
-            "could not log in: it has to work without a password (try it by hand)".to_owned()
+            "did not get there: it has to log in without a password (try it by hand)".to_owned()
         }
         (_, Some(status)) if is_ready => format!("ended, so its agent is gone ({status})"),
         (_, Some(status)) => format!("ended before an agent spoke ({status})"),
         (_, None) => "closed its output".to_owned(),
     };
-    let said: Vec<&str> = said.lines().collect();
+    // What an agent has said was shown.
+    let said: Vec<&str> = if is_ready { Vec::new() } else { said.lines().collect() };
     let said = said[said.len().saturating_sub(5)..].iter().map(|line| format!("\n  {line}"));
     format!("{command} {what}{}", said.collect::<String>())
 }
@@ -315,7 +328,8 @@ impl Complaints {
             lock(&self.tail).push(&line);
             if self.is_ready.load(Ordering::Relaxed) {
                 let text = String::from_utf8_lossy(&line);
-                let _ = inputs.send(Input::Note(format!("host {}: {}", self.name, text.trim_end())));
+                let _ =
+                    inputs.send(Input::Note(format!("host {}: {}", self.name, text.trim_end())));
             }
         }
     }
@@ -335,7 +349,7 @@ mod tests {
         assert!(why(255, false).contains("without a password"));
         assert!(why(255, false).ends_with("\n  Permission denied."));
         assert!(why(127, false).contains("no rma-run there"));
-        assert!(why(255, true).contains("its agent is gone"));
+        assert!(why(255, true).ends_with("its agent is gone (exit status: 255)"));
         assert!(why(3, false).contains("exit status: 3"));
     }
 }

@@ -136,7 +136,10 @@ pub fn place(
         return Err(format!(
             "{ranks} ranks were asked for, but the hosts take {all} ({}): ask for fewer, or raise \
              a number",
-            hosts.iter().map(|host| format!("{}:{}", host.name, room(host))).collect::<Vec<_>>()
+            hosts
+                .iter()
+                .map(|host| format!("{}:{}", host.name, room(host)))
+                .collect::<Vec<_>>()
                 .join(",")
         ));
     }

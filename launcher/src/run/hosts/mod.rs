@@ -35,8 +35,8 @@ use super::start::in_foreground;
 use crate::{BOOTSTRAP_VAR, JOB_VAR, Job, RANK_VAR, SECRET_VAR, wire};
 
 pub use self::agent::agent;
-pub use self::list::{HostPart, HostSlots, parse_hosts, place, read_hosts};
 pub(super) use self::link::{Relayed, Said as HostSaid};
+pub use self::list::{HostPart, HostSlots, parse_hosts, place, read_hosts};
 
 /// How long agents may take to end when all is over, and the remote shells after them.
 const CLOSING: Duration = Duration::from_secs(3);
@@ -61,7 +61,8 @@ const OWN: [&str; 9] = [
     "RMA_HOST",
 ];
 
-/// Hosts that the ranks of a job are on.
+/// Hosts that the ranks of a job are on. The program that runs the job is its own agent there: its
+/// `main` begins with [`agent`] if its first argument is `agent`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remote {
     /// The hosts, and the ranks on each: all of the job, in order.
@@ -158,8 +159,9 @@ impl Hosts {
         let system = |what| move |source| RunError::System { what, source };
         let unreadable = |source| RunError::System { what: "reading the program", source };
         let agent = std::env::current_exe().map_err(system("asking where rma-run is"))?;
+        let program = std::path::absolute(program).map_err(unreadable)?;
         let own = Print::of(Path::new("/proc/self/exe")).map_err(system("reading rma-run"))?;
-        let program_print = Print::of(program).map_err(unreadable)?;
+        let program_print = Print::of(&program).map_err(unreadable)?;
         let dir = spec.dir.clone().map_or_else(std::env::current_dir, std::path::absolute);
         let dir = dir.map_err(system("asking for the current folder"))?;
         let input = input_of(spec);
@@ -240,8 +242,7 @@ impl Hosts {
         };
         let shell = link::start(command).map_err(failed)?;
         let pid = Pid::from_child(&shell);
-        let conversation =
-            link::Conversation::new(task, shell, command, outputs, inputs.clone());
+        let conversation = link::Conversation::new(task, shell, command, outputs, inputs.clone());
         let conversation = conversation.map_err(failed)?;
         self.conversations.spawn(conversation.carry_on(orders.clone(), said));
         Ok((pid, orders))
@@ -472,7 +473,8 @@ impl Hosts {
     pub(super) fn answer(&self, ranks: &[u32], frame: &[u8]) {
         for link in &self.links {
             let part = link.part.first..link.part.first + link.part.ranks;
-            let ranks: Vec<u32> = ranks.iter().copied().filter(|rank| part.contains(rank)).collect();
+            let ranks: Vec<u32> =
+                ranks.iter().copied().filter(|rank| part.contains(rank)).collect();
             if !ranks.is_empty() {
                 let _ = link.orders.send(Order::Answer { ranks, frame: frame.to_vec() });
             }
@@ -611,7 +613,10 @@ mod tests {
         let mut remote = Remote::new(Vec::new());
         let agent = Path::new("/opt/it's here/rma-run");
         let command = remote.command("a", agent);
-        assert_eq!(shown(&command), "`ssh -T -o BatchMode=yes a '/opt/it'\\''s here/rma-run' agent`");
+        assert_eq!(
+            shown(&command),
+            "`ssh -T -o BatchMode=yes a '/opt/it'\\''s here/rma-run' agent`"
+        );
         assert_eq!(remote.command("localhost", agent).len(), 2);
         remote.shell = Some(vec!["rsh".into(), "-p".into(), "2".into()]);
         let command = remote.command("localhost", Path::new("/bin/rma-run"));

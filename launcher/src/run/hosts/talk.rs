@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
+use crate::Job;
 use crate::client::Fate;
 use crate::codec::{wire_enum, wire_struct};
-use crate::Job;
 
 /// First line of an agent; what a login shell prints before it is skipped. The number changes
 /// whenever a message does.
@@ -60,7 +60,7 @@ pub(super) struct Task {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Order {
     /// Look whether that can be done. The first one.
-    Prepare { task: Task },
+    Prepare { task: Box<Task> },
     /// Start the ranks.
     Start,
     /// Start no more of them.
@@ -83,30 +83,76 @@ pub(super) enum Order {
 
 /// From an agent.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Word {
+pub(in super::super) enum Word {
     /// It can be done; so many CPUs, and an address that other hosts reach.
-    Ready { cpus: u32, address: String },
+    Ready {
+        cpus: u32,
+        address: String,
+    },
     /// It cannot, and what rma-run is to exit with.
-    Refused { why: String, code: u8 },
-    Started { rank: u32 },
-    NotStarted { why: String, code: u8 },
+    Refused {
+        why: String,
+        code: u8,
+    },
+    Started {
+        rank: u32,
+    },
+    NotStarted {
+        why: String,
+        code: u8,
+    },
     StartEnded,
-    Joined { rank: u32 },
-    Part { rank: u32, mine: Vec<u8> },
-    Left { rank: u32, failed: bool, missed: Option<u32> },
-    Departed { rank: u32, fate: Fate },
-    Disconnected { rank: u32 },
+    Joined {
+        rank: u32,
+    },
+    Part {
+        rank: u32,
+        mine: Vec<u8>,
+    },
+    Left {
+        rank: u32,
+        failed: bool,
+        missed: Option<u32>,
+    },
+    Departed {
+        rank: u32,
+        fate: Fate,
+    },
+    Disconnected {
+        rank: u32,
+    },
     /// With a status, or by a signal.
-    Exited { rank: u32, status: u32, by_signal: bool },
-    CoreDumped { rank: u32 },
-    OutOfMemory { rank: u32 },
-    Output { rank: u32, is_err: bool, bytes: Vec<u8> },
-    OutputEnded { rank: u32, is_err: bool },
+    Exited {
+        rank: u32,
+        status: u32,
+        by_signal: bool,
+    },
+    CoreDumped {
+        rank: u32,
+    },
+    OutOfMemory {
+        rank: u32,
+    },
+    Output {
+        rank: u32,
+        is_err: bool,
+        bytes: Vec<u8>,
+    },
+    OutputEnded {
+        rank: u32,
+        is_err: bool,
+    },
     /// Rank 0 has taken so much of its input.
-    InputTaken { bytes: u32 },
-    Note { text: String },
+    InputTaken {
+        bytes: u32,
+    },
+    Note {
+        text: String,
+    },
     /// A caller at the port of the host was refused.
-    Stranger { why: String },
+    Stranger {
+        why: String,
+    },
     Beat,
     /// Ranks are stopped, and silence is no failure from now on.
     Paused,

@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::bootstrap::{self, Frame, Plan};
@@ -18,12 +19,13 @@ use super::lines::Tail;
 use super::machine::{Action, Cause, ENDING, Event, Machine};
 use super::output::{Printed, Sink, lock};
 use super::processes::Processes;
+use super::query::{self, JobView};
 use super::report::{Ending, Failure, How, Report, RunError};
 use super::spec::{Bind, OnFailure, Output, Spec};
 use super::{config, cpus, groups, program, signals, start};
-use crate::Job;
 use crate::start::Secret;
 use crate::wire;
+use crate::{Job, bulletin};
 
 /// How long pipes may outlive their ranks before the processes that hold them are killed.
 const DRAIN: Duration = Duration::from_millis(250);
@@ -53,7 +55,7 @@ pub(super) enum Input {
     /// The kernel wrote a rank's memory to a core file.
     CoreDumped(u32),
     /// A rank joined; its answers go there.
-    Joined { rank: u32, answers: UnboundedSender<Frame> },
+    Joined { rank: u32, process: u32, answers: UnboundedSender<Frame> },
     /// A rank's part of an exchange.
     Part { rank: u32, mine: Vec<u8> },
     /// A caller at the port was refused.
@@ -64,6 +66,8 @@ pub(super) enum Input {
     Signal(Signal),
     /// A child of this process ended.
     ChildEnded,
+    /// A user wants to know what the job does.
+    Queried(oneshot::Sender<JobView>),
 }
 
 /// A job that runs.
@@ -76,10 +80,16 @@ pub(super) struct Driver<'a> {
     pub(super) stop: watch::Sender<bool>,
     pub(super) sender: UnboundedSender<Input>,
     inputs: UnboundedReceiver<Input>,
-    machine: Machine,
-    gather: Gather,
+    pub(super) machine: Machine,
+    pub(super) gather: Gather,
     answers: Vec<Option<UnboundedSender<Frame>>>,
-    started: Instant,
+    /// The processes of ranks that have joined.
+    pub(super) joined: Vec<Option<u32>>,
+    /// The words in which ranks tell what they do.
+    pub(super) bulletin: Arc<OwnedFd>,
+    /// What ranks did when they were asked to end.
+    pub(super) last_look: Option<JobView>,
+    pub(super) started: Instant,
     /// Processes that the kernel had ended for lack of memory before.
     oom_kills: u64,
     /// What ranks are started from; see [`start::Starter`].
@@ -102,7 +112,7 @@ pub(super) fn run(spec: &Spec) -> Result<Report, RunError> {
     }
     start::check_environment(spec)?;
     config::check(spec)?;
-    let program = program::find(spec)?;
+    let programs = program::find(spec)?;
     let room = capacity::check(spec.ranks)?;
     let descriptors = capacity::raise_descriptors(spec.ranks);
     let system = |what| move |source| RunError::System { what, source };
@@ -111,12 +121,12 @@ pub(super) fn run(spec: &Spec) -> Result<Report, RunError> {
         .enable_all()
         .build()
         .map_err(system("starting the event loop"))?;
-    runtime.block_on(run_job(spec, program, &cpus, &room, descriptors))
+    runtime.block_on(run_job(spec, programs, &cpus, &room, descriptors))
 }
 
 async fn run_job(
     spec: &Spec,
-    program: PathBuf,
+    programs: Vec<program::Found>,
     cpus: &[u32],
     room: &str,
     descriptors: Descriptors,
@@ -129,6 +139,9 @@ async fn run_job(
     let (sink, printed) = output(spec, &sender)?;
     let job = job_name().map_err(system("drawing random bytes"))?;
     let processes = watched_over(spec, &job, &sink)?;
+    let created = bulletin::create(spec.ranks);
+    let (bulletin, name) = created.map_err(system("reserving memory for what ranks tell"))?;
+    let bulletin = Arc::new(bulletin);
     let plan = Arc::new(plan(spec, cpus).map_err(system("drawing a secret"))?);
     let (listener, address) = bootstrap::listen()?;
 
@@ -145,6 +158,9 @@ async fn run_job(
         machine: Machine::new(spec.ranks, spec.timeout, spec.kill_after, spec.on_failure),
         gather: Gather::new(spec.ranks),
         answers: (0..spec.ranks).map(|_| None).collect(),
+        joined: vec![None; spec.ranks as usize],
+        bulletin: Arc::clone(&bulletin),
+        last_look: None,
         started: Instant::now(),
         oom_kills: groups::oom_kills(),
         hold,
@@ -154,17 +170,19 @@ async fn run_job(
         refused: false,
         notes: HashSet::new(),
     };
-    driver.introduce(&plan, cpus, &program, address, room);
+    driver.introduce(&plan, cpus, &programs, address, room);
+    driver.take_questions();
     let (told, strangers) = (driver.sender.clone(), descriptors.strangers);
     let port = tokio::spawn(bootstrap::serve(listener, Arc::clone(&plan), told, strangers));
     let starter = start::Starter {
         spec: spec.clone(),
         common: start::Common {
             job,
-            program,
+            programs,
             plan,
             address,
             descriptors: descriptors.ranks,
+            bulletin: (bulletin, name),
             oom_score: start::oom_score(),
         },
         files: start::output_files(spec)?,
@@ -204,12 +222,21 @@ fn plan(spec: &Spec, cpus: &[u32]) -> io::Result<Plan> {
 }
 
 impl Driver<'_> {
+    /// Answers whoever asks what the job does; without that it goes on, too.
+    fn take_questions(&self) {
+        if let Err(error) = query::serve(self.sender.clone())
+            && !self.spec.quiet
+        {
+            self.sink.note(&format!("`rma-run why` and `top` will not find this job: {error}"));
+        }
+    }
+
     /// Says what there is to say before the first rank runs.
     fn introduce(
         &self,
         plan: &Plan,
         cpus: &[u32],
-        program: &Path,
+        programs: &[program::Found],
         address: std::net::SocketAddr,
         room: &str,
     ) {
@@ -243,16 +270,21 @@ impl Driver<'_> {
             Some(limit) => format!("{} s", limit.as_secs_f64()),
             None => "none".to_owned(),
         };
+        for (program, file) in programs {
+            let from = match program.first {
+                0 => String::new(),
+                first => format!(", from rank {first} on"),
+            };
+            self.sink.note(&format!("explain: program {}{from}", file.display()));
+        }
         self.sink.note(&format!(
-            "explain: program {}\n\
-             explain: {ranks} ranks on {cores} CPUs ({}), oversubscribed: {over}\n\
+            "explain: {ranks} ranks on {cores} CPUs ({}), oversubscribed: {over}\n\
              explain: nodes: {nodes}\n\
              explain: binding: {binding}\n\
              explain: bootstrap: {address}, hello keyed with a secret of this job\n\
              explain: waiting: {waiting}; longest wait: {}\n\
              explain: time limit of the job: {}\n\
              explain: room: {room}",
-            program.display(),
             cpus::ranges(cpus),
             limit(self.spec.wait_timeout),
             limit(self.spec.timeout),
@@ -264,13 +296,21 @@ impl Driver<'_> {
         loop {
             while let Some(action) = self.machine.poll_action() {
                 match action {
-                    Action::Forward(signal) => self.pass_on(signal),
+                    Action::Forward(signal) => {
+                        if ENDING.contains(&signal) {
+                            self.look_before_the_end();
+                        }
+                        self.pass_on(signal);
+                    }
                     Action::Kill => {
                         self.killed = self.machine.running();
                         self.processes.signal(Signal::KILL);
                     }
                     Action::KillRank(rank) => self.processes.signal_rank(rank, Signal::KILL),
                     Action::Terminate => {
+                        if matches!(self.machine.cause(), Some(Cause::TimedOut { .. })) {
+                            self.look_before_the_end();
+                        }
                         self.let_lines_end().await;
                         self.processes.signal(Signal::TERM);
                         // A stopped process ends in order, too.
@@ -354,10 +394,8 @@ impl Driver<'_> {
                 self.not_started = Some(error);
                 return;
             }
-            Input::Joined { rank, answers } => {
-                if let Some(slot) = self.answers.get_mut(rank as usize) {
-                    *slot = Some(answers);
-                }
+            Input::Joined { rank, process, answers } => {
+                self.note_joined(rank, process, answers);
                 Event::Joined(rank)
             }
             Input::CoreDumped(rank) => {
@@ -370,6 +408,11 @@ impl Driver<'_> {
             }
             Input::Refused(why) => return self.note_refused(&why),
             Input::Note(text) => return self.note_once(text),
+            Input::Queried(answer) => {
+                // Fails when the caller is gone.
+                let _ = answer.send(self.look());
+                return;
+            }
             Input::ChildEnded => {
                 if let Err(error) = self.processes.keep_warden()
                     && !self.spec.quiet
@@ -395,6 +438,15 @@ impl Driver<'_> {
             *slot = None;
         }
         self.machine.handle(event, self.started.elapsed());
+    }
+
+    fn note_joined(&mut self, rank: u32, process: u32, answers: UnboundedSender<Frame>) {
+        if let Some(slot) = self.answers.get_mut(rank as usize) {
+            *slot = Some(answers);
+        }
+        if let Some(joined) = self.joined.get_mut(rank as usize) {
+            *joined = Some(process);
+        }
     }
 
     fn send(&self, answer: Option<Answer>) {
@@ -533,18 +585,19 @@ impl Driver<'_> {
                     _ => "; the job was ended",
                 };
                 let core = match self.dumped.contains(rank) {
-                    true => core_file(self.spec.dir.as_deref()),
+                    true => core_file(self.spec.dir_of(*rank)),
                     false => String::new(),
                 };
                 format!("rank {rank} {how}{core}{others}{printed}")
             }
             Ending::TimedOut { running } => format!(
-                "the job was ended after {} s (--timeout); {} still ran",
+                "the job was ended after {} s (--timeout); {} still ran{}",
                 self.spec.timeout.unwrap_or_default().as_secs_f64(),
                 named(running),
+                self.last_words(),
             ),
             Ending::Interrupted(signal) => {
-                format!("the job was ended by {}", signals::name(*signal))
+                format!("the job was ended by {}{}", signals::name(*signal), self.last_words())
             }
             Ending::OutputFailed(why) => {
                 format!("standard output cannot be written: {why}; the job was ended")

@@ -19,10 +19,12 @@ mod driver;
 mod gather;
 mod groups;
 mod lines;
+mod look;
 mod machine;
 mod output;
 mod processes;
 mod program;
+pub mod query;
 mod report;
 mod signals;
 mod spawn;
@@ -33,7 +35,7 @@ mod warden;
 pub use capacity::Shortage;
 pub use config::read_config;
 pub use report::{Ending, Failure, How, RankOutput, Report, RunError};
-pub use spec::{Bind, OnFailure, Output, Spec, Stdin};
+pub use spec::{Bind, OnFailure, Output, Program, Spec, Stdin};
 pub use warden::{NAME as WARDEN_NAME, warden};
 
 /// Runs a job from start to end, in the calling thread; returns when every process is gone.

@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::bootstrap::{self, Frame, Plan};
@@ -19,13 +20,14 @@ use super::lines::Tail;
 use super::machine::{Action, Cause, ENDING, Event, Machine};
 use super::output::{Printed, Sink, lock};
 use super::processes::Processes;
+use super::query::{self, JobView};
 use super::report::{Ending, Failure, How, Report, RunError};
 use super::spec::{Bind, OnFailure, Output, Spec};
 use super::{config, cpus, groups, program, signals, start};
-use crate::Job;
 use crate::client::Fate;
 use crate::start::Secret;
 use crate::wire;
+use crate::{Job, bulletin};
 
 /// How long pipes may outlive their ranks before the processes that hold them are killed.
 const DRAIN: Duration = Duration::from_millis(250);
@@ -55,7 +57,7 @@ pub(super) enum Input {
     /// The kernel wrote a rank's memory to a core file.
     CoreDumped(u32),
     /// A rank joined; its answers go there.
-    Joined { rank: u32, answers: UnboundedSender<Frame> },
+    Joined { rank: u32, process: u32, answers: UnboundedSender<Frame> },
     /// A rank's part of an exchange.
     Part { rank: u32, mine: Vec<u8> },
     /// A caller at the port was refused.
@@ -74,6 +76,8 @@ pub(super) enum Input {
     Signal(Signal),
     /// A child of this process ended.
     ChildEnded,
+    /// A user wants to know what the job does.
+    Queried(oneshot::Sender<JobView>),
 }
 
 /// A job that runs.
@@ -87,10 +91,16 @@ pub(super) struct Driver<'a> {
     pub(super) sender: UnboundedSender<Input>,
     pub(super) hosts: Hosts,
     inputs: UnboundedReceiver<Input>,
-    machine: Machine,
-    gather: Gather,
+    pub(super) machine: Machine,
+    pub(super) gather: Gather,
     answers: Vec<Option<UnboundedSender<Frame>>>,
-    started: Instant,
+    /// The processes of ranks that have joined.
+    pub(super) joined: Vec<Option<u32>>,
+    /// The words in which ranks tell what they do.
+    pub(super) bulletin: Arc<OwnedFd>,
+    /// What ranks did when they were asked to end.
+    pub(super) last_look: Option<JobView>,
+    pub(super) started: Instant,
     /// Processes that the kernel had ended for lack of memory before.
     oom_kills: u64,
     /// What ranks are started from; see [`start::Starter`].
@@ -117,7 +127,7 @@ pub(super) fn run(spec: &Spec) -> Result<Report, RunError> {
     }
     start::check_environment(spec)?;
     config::check(spec)?;
-    let program = program::find(spec)?;
+    let programs = program::find(spec)?;
     let here = if spec.remote.is_some() { 0 } else { spec.ranks };
     let room = capacity::check(here)?;
     let descriptors = capacity::raise_descriptors(here);
@@ -127,12 +137,12 @@ pub(super) fn run(spec: &Spec) -> Result<Report, RunError> {
         .enable_all()
         .build()
         .map_err(system("starting the event loop"))?;
-    runtime.block_on(run_job(spec, program, &cpus, &room, descriptors))
+    runtime.block_on(run_job(spec, programs, &cpus, &room, descriptors))
 }
 
 async fn run_job(
     spec: &Spec,
-    program: PathBuf,
+    programs: Vec<program::Found>,
     cpus: &[u32],
     room: &str,
     descriptors: Descriptors,
@@ -147,29 +157,37 @@ async fn run_job(
     let mut processes = watched_over(spec, &job, &sink)?;
     let files = start::output_files(spec)?;
     let (hosts, streams) = match &spec.remote {
-        Some(remote) => Hosts::connect(spec, remote, &job, &program, &mut processes, &sender)?,
+        Some(remote) => {
+            Hosts::connect(spec, remote, &job, &programs[0].1, &mut processes, &sender)?
+        }
         None => (Hosts::none(), Vec::new()),
     };
+    let created = bulletin::create(spec.ranks);
+    let (bulletin, name) = created.map_err(system("reserving memory for what ranks tell"))?;
+    let bulletin = Arc::new(bulletin);
 
     let (hold, held) = mpsc::channel();
-    let mut driver = Driver::new(spec, (processes, hosts), sink, (sender, inputs), hold);
+    let told = (Arc::clone(&bulletin), sink);
+    let mut driver = Driver::new(spec, (processes, hosts), told, (sender, inputs), hold);
+    driver.take_questions();
     if !driver.hosts.is_empty() {
         driver.read_hosts(streams, files);
         return driver.see_through(printed).await;
     }
     let plan = Arc::new(plan(spec, cpus).map_err(system("drawing a secret"))?);
     let (listener, address) = bootstrap::listen()?;
-    driver.introduce(&plan, cpus, &program, address, room);
+    driver.introduce(&plan, cpus, &programs, address, room);
     let (told, strangers) = (driver.sender.clone(), descriptors.strangers);
     let port = tokio::spawn(bootstrap::serve(listener, Arc::clone(&plan), told, strangers));
     let starter = start::Starter {
         spec: spec.clone(),
         common: start::Common {
             job,
-            program,
+            programs,
             plan,
             address,
             descriptors: descriptors.ranks,
+            bulletin: (bulletin, name),
             oom_score: start::oom_score(),
             host: None,
         },
@@ -210,7 +228,7 @@ impl<'a> Driver<'a> {
     fn new(
         spec: &'a Spec,
         (processes, hosts): (Processes, Hosts),
-        sink: Sink,
+        (bulletin, sink): (Arc<OwnedFd>, Sink),
         (sender, inputs): (UnboundedSender<Input>, UnboundedReceiver<Input>),
         hold: mpsc::Sender<()>,
     ) -> Driver<'a> {
@@ -227,6 +245,9 @@ impl<'a> Driver<'a> {
             machine: Machine::new(spec.ranks, spec.timeout, spec.kill_after, spec.on_failure),
             gather: Gather::new(spec.ranks),
             answers: (0..spec.ranks).map(|_| None).collect(),
+            joined: vec![None; spec.ranks as usize],
+            bulletin,
+            last_look: None,
             started: Instant::now(),
             oom_kills: groups::oom_kills(),
             hold,
@@ -252,12 +273,26 @@ impl Driver<'_> {
         Ok(self.finish(printed).await)
     }
 
+    /// Answers whoever asks what the job does; without that it goes on, too.
+    fn take_questions(&self) {
+        if let Err(error) = query::serve(self.sender.clone())
+            && !self.spec.quiet
+        {
+            self.sink.note(&format!("`rma-run why` and `top` will not find this job: {error}"));
+        }
+    }
+
     /// Until every process ended, or a rank could not be started.
     async fn carry_on(&mut self) {
         loop {
             while let Some(action) = self.machine.poll_action() {
                 match action {
-                    Action::Forward(signal) => self.pass_on(signal).await,
+                    Action::Forward(signal) => {
+                        if ENDING.contains(&signal) {
+                            self.look_before_the_end();
+                        }
+                        self.pass_on(signal).await;
+                    }
                     Action::Kill => {
                         self.killed = self.machine.running();
                         self.signal(Signal::KILL);
@@ -267,6 +302,9 @@ impl Driver<'_> {
                         self.hosts.signal_rank(rank, Signal::KILL);
                     }
                     Action::Terminate => {
+                        if matches!(self.machine.cause(), Some(Cause::TimedOut { .. })) {
+                            self.look_before_the_end();
+                        }
                         self.let_lines_end().await;
                         self.signal(Signal::TERM);
                         // A stopped process ends in order, too.
@@ -352,10 +390,8 @@ impl Driver<'_> {
                 }
             }
             Input::NotStarted(error) => return self.not_started = Some(error),
-            Input::Joined { rank, answers } => {
-                if let Some(slot) = self.answers.get_mut(rank as usize) {
-                    *slot = Some(answers);
-                }
+            Input::Joined { rank, process, answers } => {
+                self.note_joined(rank, process, answers);
                 Event::Joined(rank)
             }
             Input::Host(host, said) => {
@@ -374,6 +410,11 @@ impl Driver<'_> {
             }
             Input::Refused(why) => return self.note_refused(&why),
             Input::Note(text) => return self.note_once(text),
+            Input::Queried(answer) => {
+                // Fails when the caller is gone.
+                let _ = answer.send(self.look());
+                return;
+            }
             Input::ChildEnded => {
                 if let Err(error) = self.processes.keep_warden()
                     && !self.spec.quiet
@@ -399,6 +440,15 @@ impl Driver<'_> {
             *slot = None;
         }
         self.machine.handle(event, self.started.elapsed());
+    }
+
+    fn note_joined(&mut self, rank: u32, process: u32, answers: UnboundedSender<Frame>) {
+        if let Some(slot) = self.answers.get_mut(rank as usize) {
+            *slot = Some(answers);
+        }
+        if let Some(joined) = self.joined.get_mut(rank as usize) {
+            *joined = Some(process);
+        }
     }
 
     fn send(&self, answer: Option<Answer>) {
@@ -548,18 +598,19 @@ impl Driver<'_> {
                     _ => "; the job was ended",
                 };
                 let core = match self.dumped.contains(rank) {
-                    true => core_file(self.spec.dir.as_deref()),
+                    true => core_file(self.spec.dir_of(*rank)),
                     false => String::new(),
                 };
                 format!("rank {rank} {how}{core}{others}{printed}")
             }
             Ending::TimedOut { running } => format!(
-                "the job was ended after {} s (--timeout); {} still ran",
+                "the job was ended after {} s (--timeout); {} still ran{}",
                 self.spec.timeout.unwrap_or_default().as_secs_f64(),
                 named(running),
+                self.last_words(),
             ),
             Ending::Interrupted(signal) => {
-                format!("the job was ended by {}", signals::name(*signal))
+                format!("the job was ended by {}{}", signals::name(*signal), self.last_words())
             }
             Ending::OutputFailed(why) => {
                 format!("standard output cannot be written: {why}; the job was ended")

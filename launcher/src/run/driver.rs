@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
+use super::arrivals::Arrivals;
 use super::bootstrap::{self, Frame, Plan};
 use super::capacity::{self, Descriptors};
 use super::gather::{Answer, Gather};
@@ -20,8 +20,8 @@ use super::machine::{Action, Cause, ENDING, Event, Machine};
 use super::output::{Printed, Sink, lock};
 use super::processes::Processes;
 use super::query::{self, JobView};
-use super::report::{Ending, Failure, How, Report, RunError};
-use super::spec::{Bind, OnFailure, Output, Spec};
+use super::report::{Ending, Report, RunError};
+use super::spec::{Bind, Output, Spec};
 use super::{config, cpus, groups, program, signals, start};
 use crate::start::Secret;
 use crate::wire;
@@ -75,34 +75,44 @@ pub(super) struct Driver<'a> {
     pub(super) spec: &'a Spec,
     pub(super) processes: Processes,
     pub(super) sink: Sink,
+    /// The end of what each rank printed, and of its standard error.
     pub(super) tails: Vec<Arc<Mutex<Tail>>>,
+    pub(super) error_tails: Vec<Arc<Mutex<Tail>>>,
     pub(super) readers: JoinSet<()>,
     pub(super) stop: watch::Sender<bool>,
     pub(super) sender: UnboundedSender<Input>,
     inputs: UnboundedReceiver<Input>,
     pub(super) machine: Machine,
+    arrivals: Arrivals,
     pub(super) gather: Gather,
     answers: Vec<Option<UnboundedSender<Frame>>>,
     /// The processes of ranks that have joined.
     pub(super) joined: Vec<Option<u32>>,
     /// The words in which ranks tell what they do.
     pub(super) bulletin: Arc<OwnedFd>,
-    /// What ranks did when they were asked to end.
-    pub(super) last_look: Option<JobView>,
     pub(super) started: Instant,
     /// Processes that the kernel had ended for lack of memory before.
-    oom_kills: u64,
+    pub(super) oom_kills: u64,
     /// What ranks are started from; see [`start::Starter`].
     hold: mpsc::Sender<()>,
+    pub(super) noted: Noted,
+}
+
+/// What was noted of a job on its way.
+#[derive(Debug, Default)]
+pub(super) struct Noted {
     /// Why a rank could not be started.
     not_started: Option<RunError>,
     /// Ranks that did not end in time, and were killed.
-    killed: Vec<u32>,
+    pub(super) killed: Vec<u32>,
     /// Ranks of which there is a core file.
-    dumped: HashSet<u32>,
+    pub(super) dumped: HashSet<u32>,
+    /// A caller at the port was refused.
     refused: bool,
     /// What ranks have said to the user.
     notes: HashSet<String>,
+    /// What ranks did when they were asked to end.
+    pub(super) last_look: Option<JobView>,
 }
 
 /// See [`super::run`].
@@ -141,7 +151,6 @@ async fn run_job(
     let processes = watched_over(spec, &job, &sink)?;
     let created = bulletin::create(spec.ranks);
     let (bulletin, name) = created.map_err(system("reserving memory for what ranks tell"))?;
-    let bulletin = Arc::new(bulletin);
     let plan = Arc::new(plan(spec, cpus).map_err(system("drawing a secret"))?);
     let (listener, address) = bootstrap::listen()?;
 
@@ -151,27 +160,23 @@ async fn run_job(
         processes,
         sink,
         tails: Vec::new(),
+        error_tails: Vec::new(),
         readers: JoinSet::new(),
         stop: watch::Sender::new(false),
         sender,
         inputs,
         machine: Machine::new(spec.ranks, spec.timeout, spec.kill_after, spec.on_failure),
+        arrivals: Arrivals::new(spec.ranks),
         gather: Gather::new(spec.ranks),
         answers: (0..spec.ranks).map(|_| None).collect(),
         joined: vec![None; spec.ranks as usize],
         bulletin: Arc::clone(&bulletin),
-        last_look: None,
         started: Instant::now(),
         oom_kills: groups::oom_kills(),
         hold,
-        not_started: None,
-        killed: Vec::new(),
-        dumped: HashSet::new(),
-        refused: false,
-        notes: HashSet::new(),
+        noted: Noted::default(),
     };
     driver.introduce(&plan, cpus, &programs, address, room);
-    driver.take_questions();
     let (told, strangers) = (driver.sender.clone(), descriptors.strangers);
     let port = tokio::spawn(bootstrap::serve(listener, Arc::clone(&plan), told, strangers));
     let starter = start::Starter {
@@ -192,7 +197,7 @@ async fn run_job(
     };
     starter.start().map_err(system("starting a thread that starts ranks"))?;
     driver.carry_on().await;
-    if let Some(error) = driver.not_started.take() {
+    if let Some(error) = driver.noted.not_started.take() {
         driver.give_up_start().await;
         return Err(error);
     }
@@ -231,7 +236,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Says what there is to say before the first rank runs.
+    /// Says what there is to say before the first rank runs, and takes questions from then on.
     fn introduce(
         &self,
         plan: &Plan,
@@ -240,6 +245,7 @@ impl Driver<'_> {
         address: std::net::SocketAddr,
         room: &str,
     ) {
+        self.take_questions();
         let (ranks, cores) = (self.spec.ranks, cpus.len());
         let over = plan.job.oversubscribed;
         if over && !self.spec.oversubscribe && !self.spec.quiet {
@@ -298,12 +304,13 @@ impl Driver<'_> {
                 match action {
                     Action::Forward(signal) => {
                         if ENDING.contains(&signal) {
+                            self.arrivals.handle_end();
                             self.look_before_the_end();
                         }
                         self.pass_on(signal);
                     }
                     Action::Kill => {
-                        self.killed = self.machine.running();
+                        self.noted.killed = self.machine.running();
                         self.processes.signal(Signal::KILL);
                     }
                     Action::KillRank(rank) => self.processes.signal_rank(rank, Signal::KILL),
@@ -318,17 +325,21 @@ impl Driver<'_> {
                     }
                 }
             }
-            if self.machine.finished() || self.not_started.is_some() {
+            if self.machine.finished() || self.noted.not_started.is_some() {
                 return;
             }
             if self.machine.ending() {
                 // Fails only when the thread that starts ranks is gone.
                 let _ = self.hold.send(());
             }
-            let deadline = self.machine.deadline().map(|at| self.started + at);
+            let deadlines = [self.machine.deadline(), self.arrivals.deadline()];
+            let deadline = deadlines.into_iter().flatten().min().map(|at| self.started + at);
             tokio::select! {
                 () = until(deadline) => {
-                    self.machine.handle(Event::Tick, self.started.elapsed());
+                    let now = self.started.elapsed();
+                    let late = self.arrivals.handle_tick(now);
+                    self.note_unless_quiet(late);
+                    self.machine.handle(Event::Tick, now);
                 }
                 input = self.inputs.recv() => {
                     if let Some(input) = input {
@@ -382,16 +393,15 @@ impl Driver<'_> {
             Input::Signal(signal) => Event::Signal(signal),
             Input::Started(newborn) => {
                 let rank = newborn.rank;
-                match self.adopt(newborn) {
-                    Ok(()) => Event::Started(rank),
-                    Err(error) => {
-                        self.not_started = Some(error);
-                        return;
-                    }
+                self.arrivals.handle_started(self.started.elapsed());
+                if let Err(error) = self.adopt(newborn) {
+                    self.noted.not_started = Some(error);
+                    return;
                 }
+                Event::Started(rank)
             }
             Input::NotStarted(error) => {
-                self.not_started = Some(error);
+                self.noted.not_started = Some(error);
                 return;
             }
             Input::Joined { rank, process, answers } => {
@@ -399,7 +409,7 @@ impl Driver<'_> {
                 Event::Joined(rank)
             }
             Input::CoreDumped(rank) => {
-                self.dumped.insert(rank);
+                self.noted.dumped.insert(rank);
                 return;
             }
             Input::Part { rank, mine } => {
@@ -408,11 +418,8 @@ impl Driver<'_> {
             }
             Input::Refused(why) => return self.note_refused(&why),
             Input::Note(text) => return self.note_once(text),
-            Input::Queried(answer) => {
-                // Fails when the caller is gone.
-                let _ = answer.send(self.look());
-                return;
-            }
+            // Fails when the caller is gone.
+            Input::Queried(answer) => return drop(answer.send(self.look())),
             Input::ChildEnded => {
                 if let Err(error) = self.processes.keep_warden()
                     && !self.spec.quiet
@@ -429,6 +436,7 @@ impl Driver<'_> {
         if let Event::Left { rank, .. } | Event::Disconnected(rank) | Event::Exited { rank, .. } =
             event
         {
+            self.arrivals.handle_end();
             let answer = self.gather.handle_gone(rank);
             self.send(answer);
         }
@@ -440,6 +448,12 @@ impl Driver<'_> {
         self.machine.handle(event, self.started.elapsed());
     }
 
+    fn note_unless_quiet(&self, text: Option<String>) {
+        if let Some(text) = text.filter(|_| !self.spec.quiet) {
+            self.sink.note(&text);
+        }
+    }
+
     fn note_joined(&mut self, rank: u32, process: u32, answers: UnboundedSender<Frame>) {
         if let Some(slot) = self.answers.get_mut(rank as usize) {
             *slot = Some(answers);
@@ -447,6 +461,8 @@ impl Driver<'_> {
         if let Some(joined) = self.joined.get_mut(rank as usize) {
             *joined = Some(process);
         }
+        let all = self.arrivals.handle_joined(rank, self.started.elapsed());
+        self.note_unless_quiet(all);
     }
 
     fn send(&self, answer: Option<Answer>) {
@@ -462,18 +478,21 @@ impl Driver<'_> {
     }
 
     fn note_refused(&mut self, why: &str) {
-        if !self.refused && !self.spec.quiet {
+        if !self.noted.refused && !self.spec.quiet {
             self.sink.note(&format!(
                 "refused a connection to the bootstrap port: {why}; the job goes on, and further \
                  ones are refused silently"
             ));
         }
-        self.refused = true;
+        self.noted.refused = true;
     }
 
     /// Says something that ranks say, once.
     fn note_once(&mut self, text: String) {
-        if !self.spec.quiet && self.notes.len() < NOTES_MAX && self.notes.insert(text.clone()) {
+        if !self.spec.quiet
+            && self.noted.notes.len() < NOTES_MAX
+            && self.noted.notes.insert(text.clone())
+        {
             self.sink.note(&text);
         }
     }
@@ -536,96 +555,6 @@ impl Driver<'_> {
         }
         Report { ending, output: captured.ranks, notes: captured.notes }
     }
-
-    fn ending(&self) -> Ending {
-        match self.machine.cause().cloned() {
-            None => Ending::Success,
-            Some(Cause::TimedOut { running }) => Ending::TimedOut { running },
-            Some(Cause::Interrupted(signal)) => Ending::Interrupted(signal),
-            Some(Cause::OutputEnded(None)) => Ending::OutputClosed,
-            Some(Cause::OutputEnded(Some(why))) => Ending::OutputFailed(why),
-            Some(Cause::Failed { rank, how }) => {
-                let killed = how == How::Signal(Signal::KILL.as_raw());
-                let how = match killed && groups::oom_kills() > self.oom_kills {
-                    true => How::OutOfMemory,
-                    false => how,
-                };
-                let mut failure = Failure { rank, how, tail: String::new() };
-                let failed = failure.failed();
-                let tail = match &self.spec.output_dir {
-                    Some(folder) => start::file_tail(folder, failed),
-                    None => self.tails.get(failed as usize).map(|tail| lock(tail).text()),
-                };
-                failure.tail = tail.unwrap_or_default();
-                Ending::Failed(failure)
-            }
-        }
-    }
-
-    /// Says why the job ended, if not in order.
-    fn sum_up(&self, ending: &Ending, stuck: &[u32]) {
-        let note = match ending {
-            Ending::Success | Ending::OutputClosed => String::new(),
-            Ending::Failed(failure) => {
-                let Failure { rank, how, .. } = failure;
-                let printed = match &self.spec.output_dir {
-                    Some(folder) if start::is_full(folder) => {
-                        format!("; what it printed is cut short: {} is full", folder.display())
-                    }
-                    Some(folder) => format!(
-                        "; see {}{}",
-                        start::file_names(folder, failure.failed()),
-                        start::last_words(folder, failure.failed()),
-                    ),
-                    None => String::new(),
-                };
-                let others = match self.spec.ranks {
-                    1 => "",
-                    _ if self.spec.on_failure == OnFailure::Continue => "; the others went on",
-                    _ => "; the job was ended",
-                };
-                let core = match self.dumped.contains(rank) {
-                    true => core_file(self.spec.dir_of(*rank)),
-                    false => String::new(),
-                };
-                format!("rank {rank} {how}{core}{others}{printed}")
-            }
-            Ending::TimedOut { running } => format!(
-                "the job was ended after {} s (--timeout); {} still ran{}",
-                self.spec.timeout.unwrap_or_default().as_secs_f64(),
-                named(running),
-                self.last_words(),
-            ),
-            Ending::Interrupted(signal) => {
-                format!("the job was ended by {}{}", signals::name(*signal), self.last_words())
-            }
-            Ending::OutputFailed(why) => {
-                format!("standard output cannot be written: {why}; the job was ended")
-            }
-        };
-        if !note.is_empty() {
-            self.sink.note(&note);
-        }
-        if !self.killed.is_empty() && !self.spec.quiet {
-            let ranks = named(&self.killed);
-            let grace = self.spec.kill_after.as_secs_f64();
-            let verb = if self.killed.len() == 1 { "was" } else { "were" };
-            self.sink.note(&match self.machine.hurried() {
-                true => format!("{ranks} {verb} killed at the second signal"),
-                false => format!(
-                    "{ranks} did not end by themselves, and {verb} killed (--kill-after {grace})"
-                ),
-            });
-        }
-        if !stuck.is_empty() {
-            self.sink.note(&format!("{} did not even end when killed", named(stuck)));
-        }
-    }
-}
-
-fn named(ranks: &[u32]) -> String {
-    let word = if ranks.len() == 1 { "rank" } else { "ranks" };
-    format!("{word} {}", cpus::ranges(ranks))
 }
 
 /// Where ranks' output goes, and what tells when all of it is there.
@@ -661,27 +590,6 @@ fn job_name() -> io::Result<String> {
     let random = wire::random()?;
     let digits: String = random.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     Ok(format!("{}-{digits}", std::process::id()))
-}
-
-/// Where the kernel puts what it writes of a process that crashed.
-fn core_file(dir: Option<&Path>) -> String {
-    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
-    let pattern = pattern.trim();
-    match pattern.strip_prefix('|') {
-        Some(program) => {
-            format!("; its core went to {}", program.split(' ').next().unwrap_or_default())
-        }
-        // What a pattern stands for, the kernel does not tell.
-        None if pattern.contains('%') => {
-            format!("; its core file is named after the pattern {pattern}")
-        }
-        None if pattern.starts_with('/') => format!("; its core file is {pattern}"),
-        None => {
-            let dir = dir.map(Path::to_owned).or_else(|| std::env::current_dir().ok());
-            let path = dir.unwrap_or_default().join(pattern);
-            format!("; its core file is {}", path.display())
-        }
-    }
 }
 
 fn unwatched(why: &io::Error) -> String {

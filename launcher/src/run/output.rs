@@ -171,7 +171,7 @@ pub(super) async fn forward(
     (rank, stream): (u32, Stream),
     pipe: Receiver,
     mut lines: Lines,
-    tail: Arc<Mutex<Tail>>,
+    tails: Vec<Arc<Mutex<Tail>>>,
     sink: Sink,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -189,7 +189,7 @@ pub(super) async fn forward(
             turn = None;
             continue;
         };
-        let Ok(piece) = ready.and_then(|()| read(&pipe, &mut lines, &tail)) else { break };
+        let Ok(piece) = ready.and_then(|()| read(&pipe, &mut lines, &tails)) else { break };
         sink.print_piece((rank, stream), piece, &lines, &mut turn).await;
     }
     let piece = lines.rest();
@@ -199,12 +199,12 @@ pub(super) async fn forward(
 /// Reads what there is, and returns what can be printed then; the end of the stream is an error.
 /// The buffer is of no rank in particular: each process that is started costs a copy of the tables
 /// of what this one keeps.
-fn read(pipe: &Receiver, lines: &mut Lines, tail: &Mutex<Tail>) -> io::Result<Piece> {
+fn read(pipe: &Receiver, lines: &mut Lines, tails: &[Arc<Mutex<Tail>>]) -> io::Result<Piece> {
     let mut chunk = [0; CHUNK];
     match pipe.try_read(&mut chunk) {
         Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
         Ok(count) => {
-            lock(tail).push(&chunk[..count]);
+            tails.iter().for_each(|tail| lock(tail).push(&chunk[..count]));
             Ok(lines.push(&chunk[..count]))
         }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Piece::default()),

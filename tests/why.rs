@@ -11,20 +11,21 @@ const WATCHDOG: Duration = Duration::from_secs(120);
 /// Whose lock is waited for.
 const HOME: Rank = Rank(1);
 
-/// Rank 2 keeps a lock until it reads from its pipe; rank 0 waits for that, and rank 1 in a barrier.
+/// Rank 2 keeps a lock until its pipe is written; rank 0 waits for the lock, rank 1 in a barrier.
 fn play(pipe: &Path) {
     let universe = initialize().unwrap();
     let world = universe.world();
     let window = world.window(4, 8).allocate().unwrap();
-    let lock = || window.lock(HOME, LockKind::Exclusive).unwrap();
-    let held = (world.rank() == Rank(2)).then(lock);
-    world.barrier().unwrap();
-    if let Some(held) = held {
+    if world.rank() == Rank(2) {
+        let held = window.lock(HOME, LockKind::Exclusive).unwrap();
+        world.barrier().unwrap();
         fs::read(pipe).unwrap();
         held.unlock().unwrap();
+    } else {
+        world.barrier().unwrap();
     }
     if world.rank() == Rank(0) {
-        lock().unlock().unwrap();
+        window.lock(HOME, LockKind::Exclusive).unwrap().unlock().unwrap();
     }
     world.barrier().unwrap();
     window.free().unwrap();

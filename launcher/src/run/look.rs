@@ -30,14 +30,14 @@ impl Driver<'_> {
 
     /// Keeps what ranks do before they are asked to end, for whoever asks why they did not before.
     pub(super) fn look_before_the_end(&mut self) {
-        if self.last_look.is_none() && !self.spec.quiet && self.machine.anyone_joined() {
-            self.last_look = Some(self.look());
+        if self.noted.last_look.is_none() && !self.spec.quiet && self.machine.anyone_joined() {
+            self.noted.last_look = Some(self.look());
         }
     }
 
     /// What they did then, in lines.
     pub(super) fn last_words(&self) -> String {
-        let lines = self.last_look.iter().flat_map(query::lines);
+        let lines = self.noted.last_look.iter().flat_map(query::lines);
         lines.map(|line| format!("\n  {line}")).collect()
     }
 }

@@ -10,6 +10,7 @@
 //! # Ok::<(), rma_launcher::run::RunError>(())
 //! ```
 
+mod arrivals;
 mod bootstrap;
 mod capacity;
 mod config;
@@ -32,6 +33,7 @@ mod signals;
 mod spawn;
 mod spec;
 mod start;
+mod summary;
 mod warden;
 
 pub use capacity::Shortage;

@@ -179,15 +179,15 @@ pub(super) enum Source {
 impl Source {
     /// Waits for something, and returns what can be printed then; the end of the stream is an
     /// error. Takes nothing if it is dropped.
-    async fn next(&mut self, lines: &mut Lines, tail: &Mutex<Tail>) -> io::Result<Piece> {
+    async fn next(&mut self, lines: &mut Lines, tails: &[Arc<Mutex<Tail>>]) -> io::Result<Piece> {
         match self {
             Source::Pipe(pipe) => {
                 pipe.readable().await?;
-                read(pipe, lines, tail)
+                read(pipe, lines, tails)
             }
             Source::Host(relayed) => {
                 let bytes = relayed.next().await.ok_or(io::ErrorKind::UnexpectedEof)?;
-                lock(tail).push(&bytes);
+                tails.iter().for_each(|tail| lock(tail).push(&bytes));
                 Ok(lines.push(&bytes))
             }
         }
@@ -210,7 +210,7 @@ pub(super) async fn forward(
     (rank, stream): (u32, Stream),
     mut source: Source,
     mut lines: Lines,
-    tail: Arc<Mutex<Tail>>,
+    tails: Vec<Arc<Mutex<Tail>>>,
     sink: Sink,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -220,7 +220,7 @@ pub(super) async fn forward(
         let waits = lines.waits() || turn.is_some();
         let piece = tokio::select! {
             biased;
-            piece = source.next(&mut lines, &tail) => Some(piece),
+            piece = source.next(&mut lines, &tails) => Some(piece),
             () = tokio::time::sleep(PROMPT), if waits => None,
             () = silence(&mut stop), if may_be_cut => break,
         };
@@ -241,12 +241,12 @@ pub(super) async fn forward(
 /// Reads what there is, and returns what can be printed then; the end of the stream is an error.
 /// The buffer is of no rank in particular: each process that is started costs a copy of the tables
 /// of what this one keeps.
-fn read(pipe: &Receiver, lines: &mut Lines, tail: &Mutex<Tail>) -> io::Result<Piece> {
+fn read(pipe: &Receiver, lines: &mut Lines, tails: &[Arc<Mutex<Tail>>]) -> io::Result<Piece> {
     let mut chunk = [0; CHUNK];
     match pipe.try_read(&mut chunk) {
         Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
         Ok(count) => {
-            lock(tail).push(&chunk[..count]);
+            tails.iter().for_each(|tail| lock(tail).push(&chunk[..count]));
             Ok(lines.push(&chunk[..count]))
         }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Piece::default()),

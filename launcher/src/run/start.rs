@@ -76,12 +76,17 @@ pub(super) fn is_full(folder: &Path) -> bool {
 
 /// The last lines that a rank printed into the file of its standard error.
 pub(super) fn last_words(folder: &Path, rank: u32) -> String {
-    const LINES: usize = 5;
     let mut tail = Tail::default();
     let [_, path] = file_paths(folder, rank);
     if push_end(&mut tail, path).is_err() {
         return String::new();
     }
+    last_lines(&tail)
+}
+
+/// The last lines of what a rank printed, to follow a line of the launcher.
+pub(super) fn last_lines(tail: &Tail) -> String {
+    const LINES: usize = 5;
     let text = tail.text();
     let lines: Vec<_> = text.lines().collect();
     let last = lines.iter().skip(lines.len().saturating_sub(LINES));
@@ -327,18 +332,19 @@ impl Driver<'_> {
         if let (Some(stdin), Some(feed)) = (pipes.0, newborn.feed.take()) {
             feed.start(stdin).map_err(failed)?;
         }
-        let tail = Arc::new(Mutex::new(Tail::default()));
+        let [tail, error_tail] = [(); 2].map(|()| Arc::new(Mutex::new(Tail::default())));
         self.tails.push(Arc::clone(&tail));
+        self.error_tails.push(Arc::clone(&error_tail));
         let out = pipes.1.map(receiver).transpose().map_err(failed)?;
         let err = pipes.2.map(receiver).transpose().map_err(failed)?;
         let label = (self.spec.label && self.spec.output == Output::Forward).then_some(rank);
-        for (stream, pipe) in [(Stream::Out, out), (Stream::Err, err)] {
+        let both = vec![Arc::clone(&tail), error_tail];
+        for (stream, pipe, tails) in [(Stream::Out, out, vec![tail]), (Stream::Err, err, both)] {
             let Some(pipe) = pipe else { continue };
             let lines = Lines::new(label, line_limit(ranks));
-            let (tail, sink) = (Arc::clone(&tail), self.sink.clone());
-            let stop = self.stop.subscribe();
+            let (sink, stop) = (self.sink.clone(), self.stop.subscribe());
             let source = Source::Pipe(pipe);
-            self.readers.spawn(forward((rank, stream), source, lines, tail, sink, stop));
+            self.readers.spawn(forward((rank, stream), source, lines, tails, sink, stop));
         }
         Ok(())
     }
@@ -349,6 +355,7 @@ impl Driver<'_> {
     pub(super) fn read_hosts(&mut self, streams: Streams, files: Vec<Files>) {
         let ranks = self.spec.ranks;
         self.tails = (0..ranks).map(|_| Arc::default()).collect();
+        self.error_tails = (0..ranks).map(|_| Arc::default()).collect();
         let mut files: Vec<_> = files.into_iter().flatten().flatten().map(Some).collect();
         for (rank, stream, relayed) in streams {
             let file = files.get_mut(rank as usize * 2 + stream as usize).and_then(Option::take);
@@ -358,10 +365,12 @@ impl Driver<'_> {
             }
             let label = (self.spec.label && self.spec.output == Output::Forward).then_some(rank);
             let lines = Lines::new(label, line_limit(ranks));
-            let Some(tail) = self.tails.get(rank as usize).map(Arc::clone) else { continue };
+            let of_errors = self.error_tails.get(rank as usize).filter(|_| stream == Stream::Err);
+            let tails = self.tails.get(rank as usize).into_iter().chain(of_errors);
+            let tails = tails.map(Arc::clone).collect();
             let (sink, stop) = (self.sink.clone(), self.stop.subscribe());
             let source = Source::Host(relayed);
-            self.readers.spawn(forward((rank, stream), source, lines, tail, sink, stop));
+            self.readers.spawn(forward((rank, stream), source, lines, tails, sink, stop));
         }
     }
 }

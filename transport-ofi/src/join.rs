@@ -5,10 +5,11 @@ use crate::card::Card;
 use crate::objects::{Doze, Line, Membership};
 use crate::port::{MESSAGE_MAX, Port, RECEIVES, SENDS, SLOT_BYTES, SLOTS};
 use crate::sys::{Endpoint, Slot};
-use crate::watcher::Bell;
+use crate::watcher::{Bell, FAREWELL};
 use crate::{Libfabric, Offer, OfiError, Wanted, choose};
 use rma_core::transport::{Network, Parts, Transport, WorldRank};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What a rank must know before it joins.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,6 +18,9 @@ pub struct OfiConfig<'a> {
     pub provider: Option<&'a str>,
     /// `FI_PROVIDER`, which libfabric obeys by itself.
     pub filter: Option<&'a str>,
+    /// How long a rank that leaves waits for peers to confirm what it sent them; 10 s at most, and
+    /// if `None`.
+    pub farewell: Option<Duration>,
     /// The address of this host that peers reach; given to providers whose addresses are those of
     /// the internet.
     pub host: &'a str,
@@ -103,7 +107,7 @@ struct Opened {
 fn open(config: &OfiConfig<'_>) -> Result<Opened, OfiError> {
     let library = Libfabric::load()?;
     let offers = library.offers()?;
-    let OfiConfig { provider, filter, host } = *config;
+    let OfiConfig { provider, filter, host, .. } = *config;
     let offer = choose(&offers, &Wanted { provider, needs_rma: false, filter })?;
     let host = host_of(offer, host);
     if offer.max_message < SLOT_BYTES {
@@ -147,7 +151,9 @@ pub unsafe fn join<E>(
     let bell = Bell::new().map_err(|errno| refused("an eventfd")(errno.raw_os_error()))?;
     let bell = Arc::new(bell);
     let its = (job.rank, number);
-    let port = Arc::new(Port::new(ends, its, addresses, members, bell.clone()));
+    let farewell = config.farewell.unwrap_or(FAREWELL).min(FAREWELL);
+    let port = Port::new(ends, its, addresses, members, (bell.clone(), farewell));
+    let port = Arc::new(port);
     let membership = Arc::new(Membership(port.clone()));
     let near = Parts {
         job,

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 /// Bytes of the largest message of the core.
 pub(crate) const MESSAGE_MAX: usize = 8 << 10;
@@ -60,6 +61,8 @@ pub(crate) struct Port {
     pub(crate) members: Arc<dyn Members>,
     pub(crate) waker: OnceLock<Waker>,
     pub(crate) bell: Arc<Bell>,
+    /// How long a rank that leaves waits for peers to hear of it.
+    pub(crate) farewell: Duration,
 
     /// Slots for messages that leave.
     free: Mutex<Vec<Slot>>,
@@ -116,7 +119,7 @@ impl Port {
         (rank, job): (WorldRank, u64),
         addresses: Vec<u8>,
         members: Arc<dyn Members>,
-        bell: Arc<Bell>,
+        (bell, farewell): (Arc<Bell>, Duration),
     ) -> Self {
         let size = addresses.len() / endpoint.address().len().max(1);
         let free = slots.split_off(RECEIVES as usize);
@@ -131,6 +134,7 @@ impl Port {
             members,
             waker: OnceLock::new(),
             bell,
+            farewell,
             free: Mutex::new(free),
             destinations: (0..RECEIVES + SENDS).map(|_| AtomicU32::new(0)).collect(),
             starved: AtomicBool::new(false),

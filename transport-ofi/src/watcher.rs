@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(1);
 /// The same for what the provider does not tell: room after it had none, peers that hear.
 const RETRY: Duration = Duration::from_millis(1);
-/// So long a rank that leaves waits for peers to hear of it. Then they are told that it failed:
-/// what it sent them may be lost.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// So long a rank that leaves waits for peers to hear of it, at most. Then they are told that it
+/// failed: what it sent them may be lost.
+pub(crate) const FAREWELL: Duration = Duration::from_secs(10);
 /// So long the last messages may take to be out of this process, which ends.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -141,7 +141,7 @@ pub(crate) fn watch(port: &Port) {
         }
         // Peers that cannot be answered hold up no rank that leaves.
         if is_over
-            && Instant::now() > *last.get_or_insert_with(|| Instant::now() + FAREWELL + LINGER)
+            && Instant::now() > *last.get_or_insert_with(|| Instant::now() + port.farewell + LINGER)
         {
             return;
         }
@@ -184,7 +184,7 @@ fn tend(port: &Port, deadline: &mut Option<Instant>) -> bool {
     }
     let mut leave = lock(&port.leave);
     let Leave::Leaving(outcome) = *leave else { return is_settled };
-    let until = *deadline.get_or_insert_with(|| Instant::now() + FAREWELL);
+    let until = *deadline.get_or_insert_with(|| Instant::now() + port.farewell);
     let have_heard = port.say_farewell();
     if !have_heard && Instant::now() < until {
         return false;

@@ -72,7 +72,7 @@ impl AtLane for View<'_> {
         Ok(())
     }
 
-    fn wait_read(&self, _: Rank, is_read: impl Fn() -> bool) -> Result<(), Infallible> {
+    fn wait_read(&self, _: Rank, _: u64, is_read: impl Fn() -> bool) -> Result<(), Infallible> {
         self.sleep_until(is_read);
         Ok(())
     }

@@ -19,7 +19,7 @@ pub use backing::{Backing, CommitGroup, Extent, HintChange, PersistError, Place}
 pub(crate) use backing::{EXTENTS_MAX, flaw};
 pub use beneath::Beneath;
 pub use composed::{Network, Waker};
-pub use file_mappings::{Announced, FileId, FileMapping};
+pub use file_mappings::{Announced, FileId, FileMapping, FileWatch};
 pub use remote::{
     Addressing, Atomic, DeviceError, Endpoint, Keys, LayoutCosts, Moment, PostError, Posted,
     RegisterError, Registration, Remote, RemoteKey, RemoteLimits, There, Transfer,

@@ -52,7 +52,6 @@ use crate::protocol::lock;
 use crate::rank::Rank;
 use crate::transport::{Descriptor, Mapped};
 use bytemuck::{Pod, Zeroable};
-use core::any::Any;
 use core::fmt;
 use core::slice;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -266,25 +265,6 @@ impl Window {
 
     pub(crate) fn wait_for(&self, what: &'static str, target: Rank) -> Wait<'static> {
         self.part.comm.inner.wait_for(what, target)
-    }
-
-    /// Attaches a value to the window on this rank, and returns the one of this type that it had.
-    ///
-    /// Types are keys: a program that wants several wraps them in types of its own. The window
-    /// drops its attributes when it is freed or dropped, so `Drop` does what MPI's delete callback
-    /// does, unless the program still has the value (MPI 4.1, section 7.7.3).
-    pub fn set_attribute<V: Any + Send + Sync>(&self, value: V) -> Option<Arc<V>> {
-        self.settings.set_attribute(value)
-    }
-
-    /// The attribute of this type, if there is one.
-    pub fn attribute<V: Any + Send + Sync>(&self) -> Option<Arc<V>> {
-        self.settings.attribute()
-    }
-
-    /// Takes the attribute of this type away.
-    pub fn remove_attribute<V: Any + Send + Sync>(&self) -> Option<Arc<V>> {
-        self.settings.remove_attribute()
     }
 }
 

@@ -172,7 +172,7 @@ impl Inner {
             Some(peer) => On::Member(self.world_rank(peer), &in_vain),
             None => On::All(&self.group, &in_vain),
         };
-        act(Wait::new(what, on))
+        act(Wait::new(what, on).about(self.about()))
     }
 
     /// This rank waited in vain in an operation, at `at`.

@@ -10,9 +10,8 @@ use crate::layout::pack;
 use crate::memory::target::Permit;
 use crate::operation::{Action, Operation, Side, Sink};
 use crate::rank::{Rank, WorldRank};
-use crate::transport::{DeviceError, PostError, Remote, RemoteLimits, There, Transfer};
+use crate::transport::{Count, DeviceError, PostError, Remote, RemoteLimits, There, Transfer};
 use crate::window::{DeviceRoute, Drain, Places, Unflushed, Window, atomic_of};
-use core::sync::atomic::Ordering::Relaxed;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -221,7 +220,7 @@ impl Posting<'_> {
         let posted = posted.map_err(|error| window.wait_failed(error))?;
         let failed = |error| window.transfer_failed(self.target, Lost { error, peer, at });
         posted.map_err(failed)?;
-        window.engine().counters.transfers.fetch_add(1, Relaxed);
+        window.engine().counters.add(Count::Transfers, 1);
         Ok(())
     }
 }

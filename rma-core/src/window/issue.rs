@@ -197,7 +197,7 @@ impl Window {
             let transfers = engine.queues.debtor(pending, turn / 2);
             if turn.is_multiple_of(2) { answers.or(transfers) } else { transfers.or(answers) }
         };
-        let wait = Wait::new(what, On::Named(&debtor));
+        let wait = self.wait_on(what, On::Named(&debtor));
         let done = || pending.is_done().then_some(());
         // wait: answer
         engine.wait_until(wait, done)

@@ -42,7 +42,7 @@ pub use user::{RawPart, WindowMemory};
 
 use crate::collective::Communicator;
 use crate::config::PathHint;
-use crate::engine::{Engine, Wait};
+use crate::engine::{Engine, On, Wait};
 use crate::group::Group;
 use crate::memory::accumulate::Integers;
 use crate::memory::pool::{PeerBlock, SyncBlock};
@@ -50,7 +50,7 @@ use crate::memory::target::{Marks, Tables};
 use crate::object::WindowId;
 use crate::protocol::lock;
 use crate::rank::Rank;
-use crate::transport::{Descriptor, Mapped};
+use crate::transport::{About, Descriptor, Mapped};
 use bytemuck::{Pod, Zeroable};
 use core::fmt;
 use core::slice;
@@ -265,6 +265,11 @@ impl Window {
 
     pub(crate) fn wait_for(&self, what: &'static str, target: Rank) -> Wait<'static> {
         self.part.comm.inner.wait_for(what, target)
+    }
+
+    /// A wait of an operation on this window.
+    pub(crate) fn wait_on<'a>(&self, what: &'static str, on: On<'a>) -> Wait<'a> {
+        Wait::new(what, on).about(About::Window(self.id().0))
     }
 }
 

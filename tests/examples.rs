@@ -380,7 +380,7 @@ fn wordcount_survives_kills() {
         let hints = rma::PersistentHints::name("wordcount-1-1");
         rma::PersistentMemory::open(&root, world, &hints, 8).map(drop)
     });
-    smaller.into_iter().for_each(|rank| rank.unwrap());
+    smaller.unwrap().into_iter().for_each(|rank| rank.unwrap());
     assert!(kept.path().join("wordcount-1-1").exists());
     // With all files counted, there is only the result to tell, and other files are another count.
     let again = job(3, "wordcount", &args);

@@ -49,7 +49,7 @@ fn private_memory() {
         epoch.put(other, 1, &[7u64 + u64::from(world.rank().0)]).unwrap();
         epoch.unlock().unwrap();
         world.barrier().unwrap();
-        assert_eq!(window.local().read(1).unwrap(), 7 + u64::from(other.0));
+        assert_eq!(window.local().load::<u64>(1).unwrap(), 7 + u64::from(other.0));
         window.free_into::<RawPart>().unwrap();
         universe.finalize().unwrap();
     });

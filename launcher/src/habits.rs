@@ -12,24 +12,19 @@ enum Habit {
     Flag(&'static str),
     /// What it asks for is so anyway.
     Always,
-    /// It names hosts.
-    Hosts,
     /// It names what ranks are bound to.
     Bind,
-    /// It sets a variable, by a name and a value behind it.
-    Variable,
+    /// It sets a variable, by a name and a value behind it, by this option of ours.
+    Variable(&'static str),
     /// It passes a variable on, or sets it if a value is there.
     Export,
     /// It is refused, with that advice.
     Advice(&'static str),
 }
 
-const ONE_MACHINE: &str =
-    "rma-run starts ranks on this machine only, so far; --nodes 2x2 pretends that it is several";
 const ENVIRONMENT: &str = "ranks inherit the environment of rma-run, with changes by --env \
                            KEY=VALUE: start rma-run under `env -i NAME=VALUE …` for less";
-const NUMBERS: &str =
-    "ranks are numbered in a row, on this machine; --bind core binds each to a CPU";
+const NUMBERS: &str = "ranks are numbered in a row, host by host; --bind core binds each to a CPU";
 const EXPLAIN: &str = "--explain says what is decided, and why";
 
 /// Names without their dashes, of which people write one or two.
@@ -50,16 +45,17 @@ const HABITS: &[(&str, Habit)] = &[
     ("envall", Habit::Always),
     ("genvall", Habit::Always),
     ("use-hwthread-cpus", Habit::Always),
-    ("H", Habit::Hosts),
-    ("host", Habit::Hosts),
-    ("hosts", Habit::Hosts),
+    ("H", Habit::Named("--hosts")),
+    ("host", Habit::Named("--hosts")),
+    ("hosts", Habit::Named("--hosts")),
+    ("f", Habit::Named("--hostfile")),
+    ("hostfile", Habit::Named("--hostfile")),
+    ("machinefile", Habit::Named("--hostfile")),
+    ("launcher-exec", Habit::Named("--ssh-command")),
     ("bind-to", Habit::Bind),
-    ("env", Habit::Variable),
-    ("genv", Habit::Variable),
+    ("env", Habit::Variable("--env")),
+    ("genv", Habit::Variable("--env-of-all")),
     ("x", Habit::Export),
-    ("f", Habit::Advice(ONE_MACHINE)),
-    ("hostfile", Habit::Advice(ONE_MACHINE)),
-    ("machinefile", Habit::Advice(ONE_MACHINE)),
     ("envlist", Habit::Advice(ENVIRONMENT)),
     ("envnone", Habit::Advice(ENVIRONMENT)),
     ("genvlist", Habit::Advice(ENVIRONMENT)),
@@ -77,26 +73,27 @@ const HABITS: &[(&str, Habit)] = &[
     ("stdin", Habit::Advice("rank 0 reads standard input, the others read nothing")),
 ];
 
-/// The command line in options that `command` has; what begins with the program is left alone.
+/// A command line in options that `command` has; what begins with the program is left alone.
+/// Several programs of one job have a ":" between them: what follows that is returned, too.
 pub(crate) fn translate(
     command: &Command,
     args: impl IntoIterator<Item = OsString>,
-) -> Result<Vec<OsString>, String> {
+) -> Result<(Vec<OsString>, Option<Vec<OsString>>), String> {
     let mut args = args.into_iter();
     let mut ours: Vec<OsString> = args.next().into_iter().collect();
     while let Some(arg) = args.next() {
         let text = arg.to_str().unwrap_or_default().to_owned();
         if !text.starts_with('-') || text == "-" {
-            let rest: Vec<OsString> = args.collect();
-            refuse_more_programs(&rest)?;
+            let mut rest: Vec<OsString> = args.collect();
+            let next = next_program(&rest).map(|at| rest.split_off(at).split_off(1));
             ours.push(arg);
             ours.extend(rest);
-            return Ok(ours);
+            return Ok((ours, next));
         }
         if text == "--" {
             ours.push(arg);
             ours.extend(args);
-            return Ok(ours);
+            return Ok((ours, None));
         }
         let (dashed, attached) = match text.split_once('=') {
             Some((name, value)) => (name, Some(OsString::from(value))),
@@ -114,12 +111,11 @@ pub(crate) fn translate(
             Some(Habit::Named(option)) => ours.extend([(*option).into(), value("a value")?]),
             Some(Habit::Flag(option)) => ours.push((*option).into()),
             Some(Habit::Always) => {}
-            Some(Habit::Hosts) => check_hosts(&value("hosts")?)?,
             Some(Habit::Bind) => ours.extend(["--bind".into(), binding(&value("a place")?)?]),
-            Some(Habit::Variable) => {
+            Some(Habit::Variable(option)) => {
                 let (name, value) = (value("a name")?, args.next());
                 let value = value.ok_or_else(|| format!("{dashed} needs a name and a value"))?;
-                ours.extend(["--env".into(), joined(name, &value)]);
+                ours.extend([(*option).into(), joined(name, &value)]);
             }
             Some(Habit::Export) => {
                 let variable = value("a name")?;
@@ -138,7 +134,7 @@ pub(crate) fn translate(
             }
         }
     }
-    Ok(ours)
+    Ok((ours, None))
 }
 
 /// Whether an option is followed by its value. Letters behind one dash that are no options here are
@@ -170,18 +166,11 @@ fn unknown(option: &str) -> String {
     format!("{option} is no option of rma-run; rma-run --help lists them")
 }
 
-/// mpiexec starts several programs as one job, with a ":" between them.
-fn refuse_more_programs(args: &[OsString]) -> Result<(), String> {
+/// Where a ":" stands that options follow: those of the next program.
+fn next_program(args: &[OsString]) -> Option<usize> {
     let is_option =
         |at: usize| args.get(at).is_some_and(|arg| arg.as_encoded_bytes().starts_with(b"-"));
-    let several = (0..args.len()).any(|at| args[at] == ":" && is_option(at + 1));
-    match several {
-        true => Err("a job has one program, which can do by $RMA_RANK what several would: \
-                     `rma-run -n 2 sh -c 'if [ $RMA_RANK = 0 ]; then exec a; else exec b; fi'`; if \
-                     the \":\" is meant for the program, write -- in front of it"
-            .to_owned()),
-        false => Ok(()),
-    }
+    (0..args.len()).find(|at| args[*at] == ":" && is_option(at + 1))
 }
 
 fn joined(name: OsString, value: &OsStr) -> OsString {
@@ -202,26 +191,6 @@ fn binding(place: &OsStr) -> Result<OsString, String> {
     }
 }
 
-/// Names of this machine are as good as none.
-fn check_hosts(hosts: &OsStr) -> Result<(), String> {
-    let file = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let hosts = hosts.to_string_lossy();
-    for host in hosts.split(',') {
-        // Behind the name there may be a number of ranks.
-        let name = host.split_once(':').map_or(host, |(name, _)| name);
-        if !is_this_machine(name, file.trim()) {
-            return Err(format!("{ONE_MACHINE}; {name:?} is not its name"));
-        }
-    }
-    Ok(())
-}
-
-fn is_this_machine(name: &str, own: &str) -> bool {
-    let short = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
-    let loop_back = name.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback());
-    name == "localhost" || loop_back || (!name.is_empty() && short(name) == short(own))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,7 +198,8 @@ mod tests {
 
     fn translated(line: &[&str]) -> Result<Vec<String>, String> {
         let args = ["rma-run"].iter().chain(line).map(OsString::from);
-        let ours = translate(&crate::Cli::command(), args)?;
+        let (ours, next) = translate(&crate::Cli::command(), args)?;
+        assert_eq!(next, None);
         Ok(ours.into_iter().skip(1).map(|arg| arg.into_string().unwrap()).collect())
     }
 
@@ -248,13 +218,27 @@ mod tests {
     fn options_of_mpiexec_are_understood() {
         becomes(&["-np", "4", "prog", "-np", "5"], &["-n", "4", "prog", "-np", "5"]);
         becomes(&["--np", "4", "prog"], &["-n", "4", "prog"]);
-        becomes(&["-n", "2", "-host", "localhost:2,127.0.0.1", "a"], &["-n", "2", "a"]);
+        becomes(&["-host", "a:2,b:2", "a"], &["--hosts", "a:2,b:2", "a"]);
+        becomes(&["-f", "hosts", "a"], &["--hostfile", "hosts", "a"]);
         becomes(&["-n", "2", "-wdir", "/x", "a"], &["-n", "2", "--wdir", "/x", "a"]);
         becomes(&["-ppn=2", "a"], &["--ppn", "2", "a"]);
-        becomes(&["-genv", "A", "b c", "-n", "1", "a"], &["--env", "A=b c", "-n", "1", "a"]);
+        becomes(&["-genv", "A", "b c", "-n", "1", "a"], &["--env-of-all", "A=b c", "-n", "1", "a"]);
         becomes(&["-x", "PATH", "-x", "A=b", "a"], &["--env", "A=b", "a"]);
         becomes(&["--tag-output", "--bind-to", "core", "a"], &["--label", "--bind", "core", "a"]);
         becomes(&["-genvall", "--allow-run-as-root", "a"], &["a"]);
+    }
+
+    #[test]
+    fn a_colon_ends_a_program_if_options_follow() {
+        let next = |line: &[&str]| {
+            let args = ["rma-run"].iter().chain(line).map(OsString::from);
+            let (ours, next) = translate(&crate::Cli::command(), args).unwrap();
+            (ours.len() - 1, next.map(|next| next.join(std::ffi::OsStr::new(" "))))
+        };
+        let line = ["-n", "1", "a", ":", "b", ":", "-np", "1", "c", ":", "-n", "2", "d"];
+        assert_eq!(next(&line), (5, Some("-np 1 c : -n 2 d".into())));
+        assert_eq!(next(&["-n", "1", "--", "a", ":", "-n", "1", "b"]), (8, None));
+        assert_eq!(next(&["-n", "1", "a", ":"]), (4, None));
     }
 
     #[test]
@@ -276,26 +260,13 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_answered() {
-        refused(&["-host", "far-away", "a"], "\"far-away\" is not its name");
-        refused(&["-hostfile", "f", "a"], "this machine only");
         refused(&["-hello", "a"], "-hello is no option of rma-run");
         refused(&["-lh", "a"], "-lh is no option");
         refused(&["-nope", "a"], "-nope is no option");
         refused(&["--bind-to", "socket", "a"], "none, and core");
         refused(&["-genvnone", "a"], "env -i");
         refused(&["--mca", "btl", "tcp", "a"], "--help-config");
-        refused(&["-n", "1", "a", ":", "-n", "1", "b"], "$RMA_RANK");
         refused(&["-np"], "needs a value");
         refused(&["-genv", "A"], "needs a name and a value");
-    }
-
-    #[test]
-    fn this_machine_has_several_names() {
-        for name in ["localhost", "127.0.0.1", "::1", "node7", "node7.cluster", "NODE7"] {
-            assert!(is_this_machine(name, "node7.example.org"), "{name}");
-        }
-        for name in ["", "node", "node70", "10.0.0.1"] {
-            assert!(!is_this_machine(name, "node7"), "{name}");
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! `rma-run`: starts the ranks of a one-sided program on this machine.
+//! `rma-run`: starts the ranks of a one-sided program, on this machine or on several hosts.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,18 +8,33 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 use rma_core::{Config, Source};
-use rma_launcher::run::{self, Bind, OnFailure, RunError, Spec, Stdin};
+use rma_launcher::run::{self, Bind, HostPart, OnFailure, Remote, RunError, Spec, Stdin};
 
 mod habits;
 mod pages;
+mod programs;
+mod subcommands;
 
 const EXAMPLES: &str = "\
 Examples:
   Run the word count with 4 ranks, each line marked with its rank:
       rma-run -n 4 --label target/release/examples/wordcount .
 
+  Several programs as one job; -n, --env and --wdir are of each, other options of the job:
+      rma-run --label -n 1 ./server : -n 3 --env ROLE=client ./client --retry
+
+  Say what each rank of your job waits for; show what ranks use and do (--json for scripts):
+      rma-run why
+      rma-run top
+
   Examine this machine, by trying what jobs need (--json for scripts):
       rma-run doctor
+
+  Run 4 ranks on each of two hosts, which ssh reaches without a password:
+      rma-run --hosts node1:4,node2:4 /shared/bin/heat
+  Complete command lines in bash, zsh or fish; install the manual page:
+      source <(rma-run completions bash)
+      rma-run man > ~/.local/share/man/man1/rma-run.1
 
   Pin each rank to a CPU, show what is decided, give up after a minute:
       rma-run -n 2 --bind core --explain --timeout 60 ./stencil --size 4096
@@ -38,18 +53,22 @@ When a rank fails, the others get SIGTERM and, --kill-after seconds later, SIGKI
 to rma-run are passed on to all ranks; after one that asks to end (Ctrl-C, SIGTERM, SIGHUP,
 SIGQUIT) ranks have as long to do so, and any second one kills. Rank 0 reads rma-run's standard
 input, the others read nothing. Ranks find each other through a port of 127.0.0.1 that only they
-can use.";
+can use.
 
-/// Starts N processes ("ranks") of a program on this machine, and connects them.
+With --hosts, rma-run and PROGRAM have to be there under the same paths as here, of the same build.
+Ranks get variables RMA_*, FI_* and RUST_BACKTRACE of this environment, and those of --env; they run
+in the folder that rma-run was started in, or --wdir, and reach other hosts by libfabric. A host
+that is lost ends the job as a rank that fails does; when rma-run is lost, hosts end their ranks.";
+
+/// Starts N processes ("ranks") of a program, on this machine or on hosts, and connects them.
 #[derive(Debug, Parser)]
 #[command(name = "rma-run", version, after_help = EXAMPLES, max_term_width = 100)]
-#[command(
-    override_usage = "rma-run {-n <N> | --nodes <NODESxRANKS>} [OPTIONS] <PROGRAM> [ARGS]..."
-)]
+#[command(override_usage = "rma-run {-n <N> | --nodes <NODESxRANKS> | --hosts <LIST>} [OPTIONS] \
+                      <PROGRAM> [ARGS]...")]
 struct Cli {
     /// How many ranks to start
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = parse_ranks)]
-    #[arg(required_unless_present_any = ["nodes", "ppn"])]
+    #[arg(required_unless_present_any = ["nodes", "ppn", "hosts", "hostfile"])]
     ranks: Option<u32>,
 
     /// Pretend that the machine is so many nodes, of so many ranks each, that reach each other by
@@ -67,9 +86,31 @@ struct Cli {
     #[arg(long, value_name = "NAME")]
     provider: Option<String>,
 
-    /// Ranks on each node; this machine is one, so it is how many there are
+    /// Ranks on each host at most; without hosts, this machine is the only one, so it is how many
+    /// there are
     #[arg(long, value_name = "N", value_parser = parse_ranks, conflicts_with = "nodes")]
     ppn: Option<u32>,
+
+    /// Run on those hosts: "a:2,b:2" is 2 ranks on each, "a,b" as many on each as -n needs. ssh
+    /// has to log in there without a password; "localhost" needs no ssh
+    #[arg(long, value_name = "LIST", conflicts_with = "nodes")]
+    hosts: Option<String>,
+
+    /// Run on the hosts of FILE: one a line, as "a", "a:2" or "a slots=2", # for comments
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "hosts"])]
+    hostfile: Option<PathBuf>,
+
+    /// What starts a command on a host, instead of ssh: words, behind which the host and the
+    /// command line are put
+    #[arg(long, value_name = "CMD")]
+    ssh_command: Option<String>,
+
+    /// A host that says nothing for so long is lost; so is rma-run for a host. At least 2
+    #[arg(long, value_name = "SECONDS", value_parser = parse_silence, default_value = "10")]
+    host_timeout: Duration,
+    /// What the job is called, for `rma-run why NAME` and `top`
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    name: Option<String>,
 
     /// Run the ranks in that folder; PROGRAM is looked for from here
     #[arg(long, value_name = "DIR")]
@@ -105,6 +146,10 @@ struct Cli {
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_variable)]
     env: Vec<(OsString, OsString)>,
 
+    /// Set a variable in the environment of every program's ranks: what -genv of mpiexec does
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_variable, hide = true)]
+    env_of_all: Vec<(OsString, OsString)>,
+
     /// End the job, with exit status 124, after that time
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     timeout: Option<Duration>,
@@ -136,14 +181,6 @@ struct Cli {
     /// List all settings: key, default, what it is and which values it takes
     #[arg(long, exclusive = true)]
     help_config: bool,
-
-    /// Print a script that completes command lines in that shell
-    #[arg(long, value_enum, value_name = "SHELL", exclusive = true)]
-    completions: Option<pages::Shell>,
-
-    /// Print a manual page
-    #[arg(long, exclusive = true)]
-    man: bool,
 
     /// Start no thread that serves messages of peers while a rank computes: they wait until the
     /// rank calls in
@@ -195,6 +232,18 @@ fn parse_variable(text: &str) -> Result<(OsString, OsString), String> {
     }
 }
 
+fn parse_name(text: &str) -> Result<String, String> {
+    let odd = |letter: char| letter.is_control() || letter.is_whitespace();
+    match text {
+        "" => Err("a name has a letter at least".to_owned()),
+        _ if text.parse::<u64>().is_ok() => {
+            Err("a number would be a process of rma-run: use a letter, too".to_owned())
+        }
+        _ if text.chars().any(odd) => Err("a name has no spaces".to_owned()),
+        _ => Ok(text.to_owned()),
+    }
+}
+
 fn parse_hint(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
@@ -213,6 +262,16 @@ fn parse_setting(text: &str) -> Result<(String, String), String> {
 
 fn parse_grace(text: &str) -> Result<Duration, String> {
     if text == "0" { Ok(Duration::ZERO) } else { parse_seconds(text) }
+}
+
+fn parse_silence(text: &str) -> Result<Duration, String> {
+    const LEAST: Duration = Duration::from_secs(2);
+    let silence = parse_seconds(text)?;
+    if silence < LEAST {
+        Err("hosts speak once a second: at least 2".to_owned())
+    } else {
+        Ok(silence)
+    }
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
@@ -253,7 +312,7 @@ fn size(cli: &Cli) -> Result<(u32, u32), clap::Error> {
 }
 
 /// The settings of files, and those of the command line.
-fn config(cli: &Cli) -> Result<Config, clap::Error> {
+fn config(cli: &Cli, is_across: bool) -> Result<Config, clap::Error> {
     let mut config = Config::default();
     for path in &cli.config_file {
         let refused = |why| Cli::command().error(ErrorKind::InvalidValue, why);
@@ -267,6 +326,9 @@ fn config(cli: &Cli) -> Result<Config, clap::Error> {
         let set = config.set_by(key, &value, Source::CommandLine(option.into()));
         set.map_err(|why| Cli::command().error(ErrorKind::InvalidValue, why))?;
     }
+    if is_across {
+        across(&mut config)?;
+    }
     // A file or --config may say what the transport is, too.
     if cli.provider.is_some() && config.get("transport").as_deref() != Some("ofi") {
         let why = "--provider chooses among providers of libfabric: add --transport ofi";
@@ -275,15 +337,56 @@ fn config(cli: &Cli) -> Result<Config, clap::Error> {
     Ok(config)
 }
 
+/// The hosts that ranks are on, if any are named.
+fn hosts(cli: &Cli) -> Result<Option<Vec<HostPart>>, clap::Error> {
+    let refused = |why: String| Cli::command().error(ErrorKind::ValueValidation, why);
+    let hosts = match (&cli.hosts, &cli.hostfile) {
+        (Some(list), _) => run::parse_hosts(list),
+        (None, Some(file)) => run::read_hosts(file),
+        (None, None) if cli.ssh_command.is_some() => {
+            return Err(refused("--ssh-command is for --hosts, which names none".to_owned()));
+        }
+        (None, None) => return Ok(None),
+    };
+    let hosts = hosts.map_err(refused)?;
+    run::place(&hosts, cli.ranks, cli.ppn).map(Some).map_err(refused)
+}
+
+/// Ranks of several hosts reach each other by a network.
+fn across(config: &mut Config) -> Result<(), clap::Error> {
+    let refused = |why: &str| Cli::command().error(ErrorKind::ArgumentConflict, why);
+    let said = |key| config.source(key) != Some(Source::Default);
+    if said("nodes") {
+        return Err(refused("each host is a node: leave the setting \"nodes\" out"));
+    }
+    if said("transport") && config.get("transport").as_deref() != Some("ofi") {
+        return Err(refused("shared memory does not reach other hosts: leave --transport out"));
+    }
+    let set = config.set_by("transport", "ofi", Source::CommandLine("--hosts".into()));
+    set.map_err(|why| Cli::command().error(ErrorKind::InvalidValue, why))
+}
+
 fn spec(cli: Cli) -> Result<Spec, clap::Error> {
-    let (ranks, _) = size(&cli)?;
-    let config = config(&cli)?;
+    let hosts = hosts(&cli)?;
+    let config = config(&cli, hosts.as_ref().is_some_and(|hosts| hosts.len() > 1))?;
+    let ranks = match &hosts {
+        Some(hosts) => hosts.iter().map(|part| part.ranks).sum(),
+        None => size(&cli)?.0,
+    };
     let mut command = cli.command.into_iter();
     let mut spec = Spec::new(command.next().unwrap_or_default(), ranks);
-    spec.nodes = config.nodes;
+    spec.name = cli.name;
+    spec.nodes = config.nodes_of(ranks);
+    spec.remote = hosts.map(|hosts| {
+        let words = |line: String| line.split_whitespace().map(OsString::from).collect();
+        let mut remote = Remote::new(hosts);
+        (remote.shell, remote.silence) = (cli.ssh_command.map(words), cli.host_timeout);
+        remote
+    });
     spec.config = config;
     spec.args = command.collect();
-    spec.env = cli.env.into_iter().map(|(name, value)| (name, Some(value))).collect();
+    let env = cli.env_of_all.into_iter().chain(cli.env);
+    spec.env = env.map(|(name, value)| (name, Some(value))).collect();
     spec.label = cli.label;
     spec.quiet = cli.quiet;
     spec.output_dir = cli.output_dir;
@@ -312,20 +415,29 @@ fn main() -> ExitCode {
     if run::warden() {
         return ExitCode::SUCCESS;
     }
-    if std::env::args_os().nth(1).is_some_and(|word| word == "doctor") {
-        return doctor();
+    let args: Vec<OsString> = std::env::args_os().collect();
+    if args.get(1).is_some_and(|word| word == "agent") {
+        return run::agent().into();
     }
-    let line = habits::translate(&Cli::command(), std::env::args_os()).unwrap_or_else(|why| {
+    if let Some(code) = subcommands::run(&args) {
+        return code;
+    }
+    let (line, next) = habits::translate(&Cli::command(), args).unwrap_or_else(|why| {
         Cli::command().error(ErrorKind::UnknownArgument, why).exit();
     });
     let cli = Cli::parse_from(line);
-    if let Some(page) = page(&cli) {
-        return print(&page);
+    if cli.help_config {
+        return print(&Config::settings_help());
     }
     if !cli.quiet {
         tell_of_other_launchers();
     }
-    let spec = spec(cli).unwrap_or_else(|error| error.exit());
+    let everywhere = cli.env_of_all.clone();
+    let alone = cli.nodes.or(cli.ppn.map(|each| (1, each))).is_none();
+    let mut spec = spec(cli).unwrap_or_else(|error| error.exit());
+    if let Some(next) = next {
+        programs::add(&mut spec, next, &everywhere, alone).unwrap_or_else(|error| error.exit());
+    }
     match run::run(&spec) {
         Ok(report) => report.exit_code().into(),
         Err(error) => {
@@ -335,35 +447,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// `rma-run doctor [--json]`: the word is a program unless it is the first one.
-fn doctor() -> ExitCode {
-    use run::doctor::{self, Health};
-    let findings = doctor::examine();
-    let options: Vec<_> = std::env::args_os().skip(2).collect();
-    let page = match &options[..] {
-        [] => doctor::text(&findings),
-        [option] if option == "--json" => doctor::json(&findings),
-        _ => Cli::command()
-            .error(ErrorKind::UnknownArgument, "doctor takes no option but --json")
-            .exit(),
-    };
-    let printed = print(&page);
-    let bad = findings.iter().any(|finding| finding.health == Health::Bad);
-    if bad { ExitCode::FAILURE } else { printed }
-}
-
-/// What is to be printed instead of running a job.
-fn page(cli: &Cli) -> Option<String> {
-    let built = || {
-        let mut command = Cli::command();
-        command.build();
-        command
-    };
-    match cli.completions {
-        Some(shell) => Some(pages::completions(shell, &built())),
-        None if cli.man => Some(pages::manual(&built())),
-        None => cli.help_config.then(Config::settings_help),
-    }
+/// The options, complete.
+fn command() -> clap::Command {
+    let mut command = Cli::command();
+    command.build();
+    command
 }
 
 fn print(page: &str) -> ExitCode {
@@ -428,6 +516,8 @@ mod tests {
             vec!["rma-run", "-n", "2", "--config", "outstanding_messages=0", "prog"],
             vec!["rma-run", "-n", "2", "--config", "pigeons=2", "prog"],
             vec!["rma-run", "-n", "2", "--help-config", "prog"],
+            vec!["rma-run", "-n", "2", "--name", "4711", "prog"],
+            vec!["rma-run", "-n", "2", "--name", "two words", "prog"],
             vec!["rma-run", "--nodes", "2", "prog"],
             vec!["rma-run", "--nodes", "0x2", "prog"],
             vec!["rma-run", "--nodes", "2x2x2", "prog"],

@@ -31,7 +31,8 @@ pub(crate) const ROOMS: &[Room] = &[
     room("conformance/tests/backings/pieces.rs", "maps files that windows lie on"),
     room("conformance/tests/budgets/mod.rs", "forges a message"),
     room("conformance/tests/pairs/mod.rs", "joins the ranks of two transports"),
-    room("launcher/src/inherited.rs", "owns a pipe that this process inherited"),
+    room("launcher/src/bulletin.rs", "maps what ranks tell their launcher"),
+    room("launcher/src/inherited.rs", "owns files that this process inherited"),
     room(
         "launcher/src/run/spawn.rs",
         "work between fork and exec; waiting for a pidfd; the signals of a thread",
@@ -90,6 +91,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("tests/storage.rs", "vouches for memory of a device that fails"),
     room("storage/src/lock.rs", "locks ranges of files"),
     room("storage/src/striping.rs", "calls an ioctl of Lustre"),
+    room("storage/src/ahead.rs", "calls what starts the writing of a file"),
     room("storage/src/marks.rs", "write-protects pages, and reads which were stored to"),
     room("storage/src/memory.rs", "maps files that windows lie on"),
     room("storage/src/memory_tests.rs", "loads and stores in mapped files"),

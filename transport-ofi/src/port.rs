@@ -37,6 +37,8 @@ struct Peer {
     heard: AtomicBool,
     /// Whether it was told that this rank leaves.
     told: AtomicBool,
+    /// Why it was lost, although nobody said that it had failed.
+    lost: OnceLock<Failure>,
 }
 
 /// What a rank says when it leaves, and whether its peers know.
@@ -85,9 +87,8 @@ pub(crate) struct Port {
     /// Polls so far: whether the rank's threads look by themselves.
     pub(crate) polls: AtomicU64,
 
-    /// The first peer that was lost although nobody said that it had failed.
+    /// The first peer that was lost.
     lost: AtomicU64,
-    why_lost: OnceLock<Failure>,
     /// Messages of others than this job's ranks, and those that did not arrive whole.
     foreign: AtomicU64,
     broken: AtomicU64,
@@ -158,7 +159,6 @@ impl Port {
             turned_away: AtomicBool::new(false),
             polls: AtomicU64::new(0),
             lost: AtomicU64::new(NO_RANK),
-            why_lost: OnceLock::new(),
             foreign: AtomicU64::new(0),
             broken: AtomicU64::new(0),
             leave: Mutex::new(Leave::Stays),
@@ -179,13 +179,14 @@ impl Port {
         }
     }
 
-    /// The rank that was lost, if one was.
+    /// The first rank that was lost, if one was.
     pub(crate) fn lost(&self) -> Option<WorldRank> {
         u32::try_from(self.lost.load(Acquire)).ok().map(WorldRank)
     }
 
     pub(crate) fn is_lost(&self, peer: WorldRank) -> bool {
-        self.lost() == Some(peer)
+        let peer = self.peers.get(peer.0 as usize).and_then(OnceLock::get);
+        peer.is_some_and(|peer| peer.lost.get().is_some())
     }
 
     /// What a user may want to know of it, in a few words.
@@ -196,7 +197,8 @@ impl Port {
             text +=
                 &format!("; dropped {foreign} messages of no rank of the job, {broken} not whole");
         }
-        if let (Some(rank), Some(Failure { code, reason })) = (self.lost(), self.why_lost.get()) {
+        let lost = self.known().filter_map(|(rank, peer)| Some((rank, peer.lost.get()?)));
+        for (rank, Failure { code, reason }) in lost {
             text += &format!("; rank {rank} was lost: {reason} (error {code})");
         }
         text
@@ -224,6 +226,7 @@ impl Port {
                 answered: AtomicBool::new(false),
                 heard: AtomicBool::new(false),
                 told: AtomicBool::new(false),
+                lost: OnceLock::new(),
             };
             place.get_or_init(|| Box::new(peer));
         }
@@ -447,8 +450,9 @@ impl Port {
         if self.members.peer_state(peer) != PeerState::Alive {
             return;
         }
-        if self.lost.compare_exchange(NO_RANK, peer.0.into(), AcqRel, Relaxed).is_ok() {
-            _ = self.why_lost.set(failure);
+        let Some(its) = self.peer(peer) else { return };
+        if its.lost.set(failure).is_ok() {
+            _ = self.lost.compare_exchange(NO_RANK, peer.0.into(), AcqRel, Relaxed);
             // Whoever waits for it hears of that at once.
             self.wake();
         }

@@ -110,11 +110,16 @@ impl Channel {
     }
 }
 
-/// Why a transfer did not begin.
+/// Errors of a network on which nobody answers.
+const NO_WAY: [i32; 4] =
+    [libc::ECONNREFUSED, libc::EHOSTUNREACH, libc::ENETUNREACH, libc::ETIMEDOUT];
+
+/// Why a transfer did not begin, or failed.
 fn error_of(device: &Device, peer: WorldRank, failure: &Failure) -> DeviceError {
-    // A provider that refuses a key may close the connection: the origin hears that what it had
-    // under way there was cancelled.
-    if device.members.peer_state(peer) == PeerState::Alive && failure.code == libc::ECANCELED {
+    // A provider may refuse a key by closing the connection: then the origin hears that what it had
+    // under way there was cancelled, or of one end that the other has closed.
+    let is_far_away = NO_WAY.contains(&failure.code);
+    if !is_far_away && device.members.peer_state(peer) == PeerState::Alive {
         return DeviceError::Refused;
     }
     DeviceError::Unreachable(peer)

@@ -1,7 +1,7 @@
 //! A rank that a launcher has started: it hears of what ends a rank.
 #![allow(unsafe_code)]
 
-use rma_core::transport::{Members, Outcome, Parts, PeerState, Transport, WorldRank};
+use rma_core::transport::{Bulletin, Members, Outcome, Parts, PeerState, Transport, WorldRank};
 use rma_launcher::{Client, Fate};
 use rma_transport_shm::Shm;
 use std::sync::Arc;
@@ -97,6 +97,10 @@ unsafe impl Members for Launched {
 
     fn note(&self, text: &str) {
         self.launcher.note(text);
+    }
+
+    fn bulletin(&self) -> Option<Bulletin> {
+        self.launcher.bulletin().map(Bulletin::new)
     }
 
     fn is_fork(&self) -> bool {

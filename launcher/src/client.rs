@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
+use crate::bulletin::{self, BulletinWords};
 use crate::codec::{wire_enum, wire_struct};
 use crate::start::{Settings, StartError};
 use crate::wire::{
@@ -214,6 +215,12 @@ impl Client {
                 result => return result,
             }
         }
+    }
+
+    /// Where this rank tells the launcher what it does, unless a wrapper has closed the descriptor
+    /// that it inherits for that. The words stay mapped as long as this process lives.
+    pub fn bulletin(&self) -> Option<&'static BulletinWords> {
+        bulletin::map(self.settings.bulletin.as_deref()?, self.job.rank)
     }
 
     /// What the launcher said about the job.
@@ -489,7 +496,8 @@ mod tests {
     fn is_shareable<T: Send + Sync>() {}
 
     fn settings(listener: &TcpListener) -> Settings {
-        Settings { bootstrap: listener.local_addr().unwrap(), rank: 1, secret: Secret([7; 32]) }
+        let bootstrap = listener.local_addr().unwrap();
+        Settings { bootstrap, rank: 1, secret: Secret([7; 32]), bulletin: None }
     }
 
     /// A launcher that answers one hello, with the secret it is given.

@@ -14,8 +14,8 @@ enum Habit {
     Always,
     /// It names what ranks are bound to.
     Bind,
-    /// It sets a variable, by a name and a value behind it.
-    Variable,
+    /// It sets a variable, by a name and a value behind it, by this option of ours.
+    Variable(&'static str),
     /// It passes a variable on, or sets it if a value is there.
     Export,
     /// It is refused, with that advice.
@@ -53,8 +53,8 @@ const HABITS: &[(&str, Habit)] = &[
     ("machinefile", Habit::Named("--hostfile")),
     ("launcher-exec", Habit::Named("--ssh-command")),
     ("bind-to", Habit::Bind),
-    ("env", Habit::Variable),
-    ("genv", Habit::Variable),
+    ("env", Habit::Variable("--env")),
+    ("genv", Habit::Variable("--env-of-all")),
     ("x", Habit::Export),
     ("envlist", Habit::Advice(ENVIRONMENT)),
     ("envnone", Habit::Advice(ENVIRONMENT)),
@@ -73,26 +73,27 @@ const HABITS: &[(&str, Habit)] = &[
     ("stdin", Habit::Advice("rank 0 reads standard input, the others read nothing")),
 ];
 
-/// The command line in options that `command` has; what begins with the program is left alone.
+/// A command line in options that `command` has; what begins with the program is left alone.
+/// Several programs of one job have a ":" between them: what follows that is returned, too.
 pub(crate) fn translate(
     command: &Command,
     args: impl IntoIterator<Item = OsString>,
-) -> Result<Vec<OsString>, String> {
+) -> Result<(Vec<OsString>, Option<Vec<OsString>>), String> {
     let mut args = args.into_iter();
     let mut ours: Vec<OsString> = args.next().into_iter().collect();
     while let Some(arg) = args.next() {
         let text = arg.to_str().unwrap_or_default().to_owned();
         if !text.starts_with('-') || text == "-" {
-            let rest: Vec<OsString> = args.collect();
-            refuse_more_programs(&rest)?;
+            let mut rest: Vec<OsString> = args.collect();
+            let next = next_program(&rest).map(|at| rest.split_off(at).split_off(1));
             ours.push(arg);
             ours.extend(rest);
-            return Ok(ours);
+            return Ok((ours, next));
         }
         if text == "--" {
             ours.push(arg);
             ours.extend(args);
-            return Ok(ours);
+            return Ok((ours, None));
         }
         let (dashed, attached) = match text.split_once('=') {
             Some((name, value)) => (name, Some(OsString::from(value))),
@@ -111,10 +112,10 @@ pub(crate) fn translate(
             Some(Habit::Flag(option)) => ours.push((*option).into()),
             Some(Habit::Always) => {}
             Some(Habit::Bind) => ours.extend(["--bind".into(), binding(&value("a place")?)?]),
-            Some(Habit::Variable) => {
+            Some(Habit::Variable(option)) => {
                 let (name, value) = (value("a name")?, args.next());
                 let value = value.ok_or_else(|| format!("{dashed} needs a name and a value"))?;
-                ours.extend(["--env".into(), joined(name, &value)]);
+                ours.extend([(*option).into(), joined(name, &value)]);
             }
             Some(Habit::Export) => {
                 let variable = value("a name")?;
@@ -133,7 +134,7 @@ pub(crate) fn translate(
             }
         }
     }
-    Ok(ours)
+    Ok((ours, None))
 }
 
 /// Whether an option is followed by its value. Letters behind one dash that are no options here are
@@ -165,18 +166,11 @@ fn unknown(option: &str) -> String {
     format!("{option} is no option of rma-run; rma-run --help lists them")
 }
 
-/// mpiexec starts several programs as one job, with a ":" between them.
-fn refuse_more_programs(args: &[OsString]) -> Result<(), String> {
+/// Where a ":" stands that options follow: those of the next program.
+fn next_program(args: &[OsString]) -> Option<usize> {
     let is_option =
         |at: usize| args.get(at).is_some_and(|arg| arg.as_encoded_bytes().starts_with(b"-"));
-    let several = (0..args.len()).any(|at| args[at] == ":" && is_option(at + 1));
-    match several {
-        true => Err("a job has one program, which can do by $RMA_RANK what several would: \
-                     `rma-run -n 2 sh -c 'if [ $RMA_RANK = 0 ]; then exec a; else exec b; fi'`; if \
-                     the \":\" is meant for the program, write -- in front of it"
-            .to_owned()),
-        false => Ok(()),
-    }
+    (0..args.len()).find(|at| args[*at] == ":" && is_option(at + 1))
 }
 
 fn joined(name: OsString, value: &OsStr) -> OsString {
@@ -204,7 +198,8 @@ mod tests {
 
     fn translated(line: &[&str]) -> Result<Vec<String>, String> {
         let args = ["rma-run"].iter().chain(line).map(OsString::from);
-        let ours = translate(&crate::Cli::command(), args)?;
+        let (ours, next) = translate(&crate::Cli::command(), args)?;
+        assert_eq!(next, None);
         Ok(ours.into_iter().skip(1).map(|arg| arg.into_string().unwrap()).collect())
     }
 
@@ -227,10 +222,23 @@ mod tests {
         becomes(&["-f", "hosts", "a"], &["--hostfile", "hosts", "a"]);
         becomes(&["-n", "2", "-wdir", "/x", "a"], &["-n", "2", "--wdir", "/x", "a"]);
         becomes(&["-ppn=2", "a"], &["--ppn", "2", "a"]);
-        becomes(&["-genv", "A", "b c", "-n", "1", "a"], &["--env", "A=b c", "-n", "1", "a"]);
+        becomes(&["-genv", "A", "b c", "-n", "1", "a"], &["--env-of-all", "A=b c", "-n", "1", "a"]);
         becomes(&["-x", "PATH", "-x", "A=b", "a"], &["--env", "A=b", "a"]);
         becomes(&["--tag-output", "--bind-to", "core", "a"], &["--label", "--bind", "core", "a"]);
         becomes(&["-genvall", "--allow-run-as-root", "a"], &["a"]);
+    }
+
+    #[test]
+    fn a_colon_ends_a_program_if_options_follow() {
+        let next = |line: &[&str]| {
+            let args = ["rma-run"].iter().chain(line).map(OsString::from);
+            let (ours, next) = translate(&crate::Cli::command(), args).unwrap();
+            (ours.len() - 1, next.map(|next| next.join(std::ffi::OsStr::new(" "))))
+        };
+        let line = ["-n", "1", "a", ":", "b", ":", "-np", "1", "c", ":", "-n", "2", "d"];
+        assert_eq!(next(&line), (5, Some("-np 1 c : -n 2 d".into())));
+        assert_eq!(next(&["-n", "1", "--", "a", ":", "-n", "1", "b"]), (8, None));
+        assert_eq!(next(&["-n", "1", "a", ":"]), (4, None));
     }
 
     #[test]
@@ -258,7 +266,6 @@ mod tests {
         refused(&["--bind-to", "socket", "a"], "none, and core");
         refused(&["-genvnone", "a"], "env -i");
         refused(&["--mca", "btl", "tcp", "a"], "--help-config");
-        refused(&["-n", "1", "a", ":", "-n", "1", "b"], "$RMA_RANK");
         refused(&["-np"], "needs a value");
         refused(&["-genv", "A"], "needs a name and a value");
     }

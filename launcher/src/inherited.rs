@@ -1,9 +1,10 @@
-//! The job's secret, which a rank inherits in a pipe: it stands in no environment, and neither
-//! later readers of the pipe nor what the rank starts has it.
+//! What a rank inherits from its launcher, by descriptors whose numbers stand in its environment:
+//! the job's secret, in a pipe, so that neither later readers of it nor what the rank starts has
+//! it; and the file of [`bulletin`](crate::bulletin).
 #![allow(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{FileType, fstat};
@@ -31,16 +32,29 @@ pub(crate) enum Missing {
 #[cfg(feature = "server")]
 pub(crate) fn pipe(secret: &Secret) -> std::io::Result<(std::os::fd::OwnedFd, String)> {
     use rustix::pipe::{PipeFlags, pipe_with};
+
+    let (from, to) = pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::io::write(&to, &secret.0)?;
+    named(&from)
+}
+
+/// Another descriptor of a file, and what names it to a process that inherits it.
+#[cfg(feature = "server")]
+pub(crate) fn named(file: impl AsFd) -> std::io::Result<(std::os::fd::OwnedFd, String)> {
     use std::os::fd::AsRawFd;
 
     /// Shells use the numbers before it.
     const FIRST_FREE: RawFd = 10;
-    let (from, to) = pipe_with(PipeFlags::CLOEXEC)?;
-    rustix::io::write(&to, &secret.0)?;
-    let from = rustix::io::fcntl_dupfd_cloexec(&from, FIRST_FREE)?;
-    let file = fstat(&from)?;
-    let name = format!("{}:{}:{}", from.as_raw_fd(), file.st_dev, file.st_ino);
-    Ok((from, name))
+    let file = rustix::io::fcntl_dupfd_cloexec(file, FIRST_FREE)?;
+    let stat = fstat(&file)?;
+    let name = format!("{}:{}:{}", file.as_raw_fd(), stat.st_dev, stat.st_ino);
+    Ok((file, name))
+}
+
+/// The file that `name` names, if this process has inherited it; what it starts does not.
+pub(crate) fn open(name: &OsStr, kind: FileType) -> Option<OwnedFd> {
+    let (descriptor, file) = parse(name)?;
+    own(descriptor, kind, file).ok()
 }
 
 /// The secret in the pipe that `name` names. It is read once, and remembered.
@@ -57,17 +71,25 @@ pub(crate) fn take(name: &OsStr) -> Result<Secret, Missing> {
     }
 }
 
-fn read(name: &OsStr) -> Result<Secret, Missing> {
-    let (descriptor, file) = parse(name).ok_or(Missing::Malformed)?;
+/// A descriptor of this process's own for one that it inherited, which is no longer inherited.
+fn own(descriptor: RawFd, kind: FileType, file: (u64, u64)) -> Result<OwnedFd, Missing> {
     // SAFETY: the number is at least `FIRST`, so it is not -1. Whose descriptor it is, this code
     // cannot know: it is never owned here, so it is not closed. It is used for `fcntl` alone, which
     // takes any number and answers with an error if that is no open file.
     let inherited = unsafe { BorrowedFd::borrow_raw(descriptor) };
     // One of our own, which stays the file that was looked at.
-    let pipe = rustix::io::fcntl_dupfd_cloexec(inherited, FIRST).map_err(|_| Missing::Elsewhere)?;
-    if !is_pipe(&pipe, file) {
+    let own = rustix::io::fcntl_dupfd_cloexec(inherited, FIRST).map_err(|_| Missing::Elsewhere)?;
+    if !is(&own, kind, file) {
         return Err(Missing::Elsewhere);
     }
+    // What this process starts has no use for it.
+    let _ = rustix::io::fcntl_setfd(inherited, FdFlags::CLOEXEC);
+    Ok(own)
+}
+
+fn read(name: &OsStr) -> Result<Secret, Missing> {
+    let (descriptor, file) = parse(name).ok_or(Missing::Malformed)?;
+    let pipe = own(descriptor, FileType::Fifo, file)?;
     let mut secret = [0; LENGTH];
     let mut read = 0;
     while read < LENGTH {
@@ -78,8 +100,7 @@ fn read(name: &OsStr) -> Result<Secret, Missing> {
             Err(_) => return Err(Missing::Elsewhere),
         }
     }
-    // The pipe stays open, and is empty; what this process starts has no use for it.
-    let _ = rustix::io::fcntl_setfd(inherited, FdFlags::CLOEXEC);
+    // The pipe stays open, and is empty.
     Ok(Secret(secret))
 }
 
@@ -91,11 +112,10 @@ fn parse(name: &OsStr) -> Option<(RawFd, (u64, u64))> {
     Some((descriptor, (device.parse().ok()?, inode.parse().ok()?)))
 }
 
-/// Whether that descriptor is the pipe with that device and inode.
-fn is_pipe(pipe: impl AsFd, file: (u64, u64)) -> bool {
-    fstat(pipe).is_ok_and(|stat| {
-        FileType::from_raw_mode(stat.st_mode) == FileType::Fifo
-            && (stat.st_dev, stat.st_ino) == file
+/// Whether that descriptor is the file of that kind with that device and inode.
+fn is(descriptor: impl AsFd, kind: FileType, file: (u64, u64)) -> bool {
+    fstat(descriptor).is_ok_and(|stat| {
+        FileType::from_raw_mode(stat.st_mode) == kind && (stat.st_dev, stat.st_ino) == file
     })
 }
 

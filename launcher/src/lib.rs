@@ -64,6 +64,7 @@ macro_rules! debug_as_display {
 }
 use debug_as_display;
 
+mod bulletin;
 mod client;
 mod codec;
 mod environment;
@@ -73,9 +74,10 @@ pub mod run;
 mod start;
 mod wire;
 
+pub use bulletin::BulletinWords;
 pub use client::{Client, Fate, Host, Job, SettingSource};
 pub use environment::{detect_process, is_launched, provider_filter};
 pub use start::{
-    BOOTSTRAP_VAR, JOB_VAR, RANK_VAR, SECRET_VAR, Settings, Start, StartError, detect,
+    BOOTSTRAP_VAR, BULLETIN_VAR, JOB_VAR, RANK_VAR, SECRET_VAR, Settings, Start, StartError, detect,
 };
 pub use wire::Refusal;

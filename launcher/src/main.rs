@@ -12,17 +12,29 @@ use rma_launcher::run::{self, Bind, HostPart, OnFailure, Remote, RunError, Spec,
 
 mod habits;
 mod pages;
+mod programs;
+mod subcommands;
 
 const EXAMPLES: &str = "\
 Examples:
   Run the word count with 4 ranks, each line marked with its rank:
       rma-run -n 4 --label target/release/examples/wordcount .
 
+  Several programs as one job; -n, --env and --wdir are of each, other options of the job:
+      rma-run --label -n 1 ./server : -n 3 --env ROLE=client ./client --retry
+
+  Say what each rank of your job waits for; show what ranks use and do (--json for scripts):
+      rma-run why
+      rma-run top
+
   Examine this machine, by trying what jobs need (--json for scripts):
       rma-run doctor
 
   Run 4 ranks on each of two hosts, which ssh reaches without a password:
       rma-run --hosts node1:4,node2:4 /shared/bin/heat
+  Complete command lines in bash, zsh or fish; install the manual page:
+      source <(rma-run completions bash)
+      rma-run man > ~/.local/share/man/man1/rma-run.1
 
   Pin each rank to a CPU, show what is decided, give up after a minute:
       rma-run -n 2 --bind core --explain --timeout 60 ./stencil --size 4096
@@ -96,6 +108,9 @@ struct Cli {
     /// A host that says nothing for so long is lost; so is rma-run for a host. At least 2
     #[arg(long, value_name = "SECONDS", value_parser = parse_silence, default_value = "10")]
     host_timeout: Duration,
+    /// What the job is called, for `rma-run why NAME` and `top`
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    name: Option<String>,
 
     /// Run the ranks in that folder; PROGRAM is looked for from here
     #[arg(long, value_name = "DIR")]
@@ -131,6 +146,10 @@ struct Cli {
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_variable)]
     env: Vec<(OsString, OsString)>,
 
+    /// Set a variable in the environment of every program's ranks: what -genv of mpiexec does
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_variable, hide = true)]
+    env_of_all: Vec<(OsString, OsString)>,
+
     /// End the job, with exit status 124, after that time
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     timeout: Option<Duration>,
@@ -162,14 +181,6 @@ struct Cli {
     /// List all settings: key, default, what it is and which values it takes
     #[arg(long, exclusive = true)]
     help_config: bool,
-
-    /// Print a script that completes command lines in that shell
-    #[arg(long, value_enum, value_name = "SHELL", exclusive = true)]
-    completions: Option<pages::Shell>,
-
-    /// Print a manual page
-    #[arg(long, exclusive = true)]
-    man: bool,
 
     /// Start no thread that serves messages of peers while a rank computes: they wait until the
     /// rank calls in
@@ -218,6 +229,18 @@ fn parse_variable(text: &str) -> Result<(OsString, OsString), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
         _ => Err("write it as KEY=VALUE".to_owned()),
+    }
+}
+
+fn parse_name(text: &str) -> Result<String, String> {
+    let odd = |letter: char| letter.is_control() || letter.is_whitespace();
+    match text {
+        "" => Err("a name has a letter at least".to_owned()),
+        _ if text.parse::<u64>().is_ok() => {
+            Err("a number would be a process of rma-run: use a letter, too".to_owned())
+        }
+        _ if text.chars().any(odd) => Err("a name has no spaces".to_owned()),
+        _ => Ok(text.to_owned()),
     }
 }
 
@@ -352,6 +375,7 @@ fn spec(cli: Cli) -> Result<Spec, clap::Error> {
     };
     let mut command = cli.command.into_iter();
     let mut spec = Spec::new(command.next().unwrap_or_default(), ranks);
+    spec.name = cli.name;
     spec.nodes = config.nodes_of(ranks);
     spec.remote = hosts.map(|hosts| {
         let words = |line: String| line.split_whitespace().map(OsString::from).collect();
@@ -361,7 +385,8 @@ fn spec(cli: Cli) -> Result<Spec, clap::Error> {
     });
     spec.config = config;
     spec.args = command.collect();
-    spec.env = cli.env.into_iter().map(|(name, value)| (name, Some(value))).collect();
+    let env = cli.env_of_all.into_iter().chain(cli.env);
+    spec.env = env.map(|(name, value)| (name, Some(value))).collect();
     spec.label = cli.label;
     spec.quiet = cli.quiet;
     spec.output_dir = cli.output_dir;
@@ -390,22 +415,29 @@ fn main() -> ExitCode {
     if run::warden() {
         return ExitCode::SUCCESS;
     }
-    match std::env::args_os().nth(1) {
-        Some(word) if word == "doctor" => return doctor(),
-        Some(word) if word == "agent" => return run::agent().into(),
-        _ => {}
+    let args: Vec<OsString> = std::env::args_os().collect();
+    if args.get(1).is_some_and(|word| word == "agent") {
+        return run::agent().into();
     }
-    let line = habits::translate(&Cli::command(), std::env::args_os()).unwrap_or_else(|why| {
+    if let Some(code) = subcommands::run(&args) {
+        return code;
+    }
+    let (line, next) = habits::translate(&Cli::command(), args).unwrap_or_else(|why| {
         Cli::command().error(ErrorKind::UnknownArgument, why).exit();
     });
     let cli = Cli::parse_from(line);
-    if let Some(page) = page(&cli) {
-        return print(&page);
+    if cli.help_config {
+        return print(&Config::settings_help());
     }
     if !cli.quiet {
         tell_of_other_launchers();
     }
-    let spec = spec(cli).unwrap_or_else(|error| error.exit());
+    let everywhere = cli.env_of_all.clone();
+    let alone = cli.nodes.or(cli.ppn.map(|each| (1, each))).is_none();
+    let mut spec = spec(cli).unwrap_or_else(|error| error.exit());
+    if let Some(next) = next {
+        programs::add(&mut spec, next, &everywhere, alone).unwrap_or_else(|error| error.exit());
+    }
     match run::run(&spec) {
         Ok(report) => report.exit_code().into(),
         Err(error) => {
@@ -415,35 +447,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// `rma-run doctor [--json]`: the word is a program unless it is the first one.
-fn doctor() -> ExitCode {
-    use run::doctor::{self, Health};
-    let findings = doctor::examine();
-    let options: Vec<_> = std::env::args_os().skip(2).collect();
-    let page = match &options[..] {
-        [] => doctor::text(&findings),
-        [option] if option == "--json" => doctor::json(&findings),
-        _ => Cli::command()
-            .error(ErrorKind::UnknownArgument, "doctor takes no option but --json")
-            .exit(),
-    };
-    let printed = print(&page);
-    let bad = findings.iter().any(|finding| finding.health == Health::Bad);
-    if bad { ExitCode::FAILURE } else { printed }
-}
-
-/// What is to be printed instead of running a job.
-fn page(cli: &Cli) -> Option<String> {
-    let built = || {
-        let mut command = Cli::command();
-        command.build();
-        command
-    };
-    match cli.completions {
-        Some(shell) => Some(pages::completions(shell, &built())),
-        None if cli.man => Some(pages::manual(&built())),
-        None => cli.help_config.then(Config::settings_help),
-    }
+/// The options, complete.
+fn command() -> clap::Command {
+    let mut command = Cli::command();
+    command.build();
+    command
 }
 
 fn print(page: &str) -> ExitCode {
@@ -508,6 +516,8 @@ mod tests {
             vec!["rma-run", "-n", "2", "--config", "outstanding_messages=0", "prog"],
             vec!["rma-run", "-n", "2", "--config", "pigeons=2", "prog"],
             vec!["rma-run", "-n", "2", "--help-config", "prog"],
+            vec!["rma-run", "-n", "2", "--name", "4711", "prog"],
+            vec!["rma-run", "-n", "2", "--name", "two words", "prog"],
             vec!["rma-run", "--nodes", "2", "prog"],
             vec!["rma-run", "--nodes", "0x2", "prog"],
             vec!["rma-run", "--nodes", "2x2x2", "prog"],

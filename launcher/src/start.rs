@@ -14,6 +14,9 @@ pub const BOOTSTRAP_VAR: &str = "RMA_BOOTSTRAP";
 pub const RANK_VAR: &str = "RMA_RANK";
 /// The pipe that this process inherited with the job's secret, as `DESCRIPTOR:DEVICE:INODE`.
 pub const SECRET_VAR: &str = "RMA_SECRET_FD";
+/// The file that this process inherited with the words in which it tells what it does, as
+/// `DESCRIPTOR:DEVICE:INODE`. A rank can do without.
+pub const BULLETIN_VAR: &str = "RMA_BULLETIN_FD";
 
 /// The job's name, which no other job has: what is left of a killed job is found by it.
 pub const JOB_VAR: &str = "RMA_JOB_ID";
@@ -33,6 +36,8 @@ pub struct Settings {
     pub(crate) bootstrap: SocketAddr,
     pub(crate) rank: u32,
     pub(crate) secret: Secret,
+    /// What names the file of the bulletin, if this process inherited one.
+    pub(crate) bulletin: Option<OsString>,
 }
 
 impl Settings {
@@ -211,6 +216,7 @@ pub fn detect(vars: &dyn Fn(&str) -> Option<OsString>) -> Result<Start, StartErr
         bootstrap: parse_address(&bootstrap)?,
         rank: parse_rank(&rank)?,
         secret: secret_in(&secret)?,
+        bulletin: vars(BULLETIN_VAR),
     }))
 }
 

@@ -219,3 +219,40 @@ fn without_children(launcher: Pid) {
         std::thread::yield_now();
     }
 }
+
+/// The table of what ranks do follows the reason why a job was ended.
+#[test]
+fn a_job_that_is_ended_says_what_its_ranks_did() {
+    let job = Running::start(&["-n", "2", "--name", "ended", &rank_program(), "wait"]);
+    let launcher = job.pid().as_raw_nonzero().to_string();
+    let seen = || stdout(&rma_run(&["why", &launcher, "--json"]).output().unwrap());
+    // Rank 1 waits for rank 0 in an exchange, which that comes to when it is told to.
+    let both = ["\"state\": \"tells nothing\"", "\"state\": \"joins\""];
+    while !both.iter().all(|state| seen().contains(state)) {}
+    send(job.pid(), Signal::TERM);
+    let (status, _, err) = job.end();
+    assert_eq!(status, code(Signal::TERM), "{err}");
+    assert!(err.contains("ended by SIGTERM\nrma-run:   RANKS  STATE"), "{err}");
+    assert!(err.contains("rma-run:   1      joins"), "{err}");
+}
+
+#[test]
+fn jobs_are_found_by_name_while_they_run() {
+    let mut job = Running::start(&["-n", "1", "--name", "found", "sh", "-c", "echo up; read x"]);
+    let why = |name: &str| rma_run(&["why", name]).output().unwrap();
+    assert_eq!(job.line(), "up");
+    let heading = format!("job {} (found) on ", job.pid().as_raw_nonzero());
+    let found = why("found");
+    succeeds(&found);
+    assert!(stdout(&found).starts_with(&heading), "{}", stdout(&found));
+    let other = why("not-found");
+    assert_eq!(other.status.code(), Some(2));
+    assert!(stderr(&other).contains(&heading), "{}", stderr(&other));
+    let line = ["top", "found", "--once", "--interval", "0.01", "--json"];
+    let top = rma_run(&line).output().unwrap();
+    succeeds(&top);
+    assert!(stdout(&top).contains("\"state\": \"has not joined\""), "{}", stdout(&top));
+    job.end();
+    let gone = why("found");
+    assert!(!gone.status.success() && !stderr(&gone).contains(&heading), "{}", stderr(&gone));
+}

@@ -23,7 +23,7 @@ fn what_is_not_understood_runs_nothing() {
     let lines: [&[&str]; 5] = [
         &["-host", "far-away.invalid", "-n", "1", "echo", "ran"],
         &["-hello", "echo", "ran"],
-        &["-n", "1", "echo", "ran", ":", "-n", "1", "echo", "ran"],
+        &["-n", "1", "echo", "ran", ":", "-n", "1", "-l", "echo", "ran"],
         &["-n", "4", "-ppn", "2", "echo", "ran"],
         &["-n", "1", "--wdir", "/no/such/folder", "echo", "ran"],
     ];
@@ -70,7 +70,7 @@ fn one_launcher_of_several_says_so() {
 
 #[test]
 fn shells_take_the_completions() {
-    let output = job(&["--completions", "bash"]);
+    let output = job(&["completions", "bash"]);
     succeeds(&output);
     let script = format!(
         "{}\nCOMP_WORDS=(rma-run --kill); COMP_CWORD=1; _rma_run; echo \"${{COMPREPLY[*]}}\"",
@@ -78,7 +78,7 @@ fn shells_take_the_completions() {
     );
     let completed = Command::new("bash").args(["-c", &script]).output().unwrap();
     assert_eq!(stdout(&completed), "--kill-after\n", "{}", stderr(&completed));
-    let manual = job(&["--man"]);
+    let manual = job(&["man"]);
     succeeds(&manual);
     assert!(stdout(&manual).starts_with(".TH RMA-RUN 1"));
 }
@@ -99,4 +99,31 @@ fn cargo_builds_and_runs() {
         cargo.args(["rma-run", "-n", "2", "-q", "--bin", "hi", "--", "-n"]).output().unwrap();
     succeeds(&output);
     assert_eq!(stdout(&output), "Some(\"-n\")\nSome(\"-n\")\n");
+}
+
+#[test]
+fn several_programs_are_one_job() {
+    let line = ["-q", "-genv", "ALL", "1", "-n", "1", "--env", "OWN=a", "sh", "-c", SAY, "x", ":"];
+    let next = ["-n", "2", "-wdir", "/", "sh", "-c", SAY, "y", ":", "-np", "1", "sh", "-c", SAY];
+    let output = job(&[&line[..], &next].concat());
+    succeeds(&output);
+    let here = std::env::current_dir().unwrap();
+    let here = here.display();
+    let expected = [
+        format!("0 of 4 x {here} 1 a"),
+        "1 of 4 y / 1 -".to_owned(),
+        "2 of 4 y / 1 -".to_owned(),
+        format!("3 of 4 sh {here} 1 -"),
+    ];
+    assert_eq!(sorted(&output), expected);
+}
+
+/// What a rank has been told.
+const SAY: &str = "echo $RMA_RANK of $RMA_SIZE $0 $PWD $ALL ${OWN:--}";
+
+#[test]
+fn a_program_that_is_missing_is_named_before_any_runs() {
+    let output = job(&["-n", "1", "echo", "ran", ":", "-n", "1", "no-such-program"]);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(127), String::new()));
+    assert!(stderr(&output).contains("\"no-such-program\" not found"), "{}", stderr(&output));
 }

@@ -63,10 +63,14 @@ fn a_rank_that_ignores_sigterm_is_killed() {
 
 #[test]
 fn a_rank_that_dies_by_a_signal_is_named_with_it() {
-    let output = sh(&["-n", "3"], "[ $RMA_RANK = 1 ] && kill -SEGV $$; sleep 1000");
+    let script = "if [ $RMA_RANK = 1 ]; then echo out; echo last words >&2; kill -SEGV $$; fi";
+    let output = sh(&["-n", "3"], &format!("{script}; sleep 1000"));
     assert_eq!(output.status.code(), Some(128 + 11));
     let text = stderr(&output);
-    assert!(text.contains("rank 1 was ended by signal 11 (SIGSEGV)"), "{text}");
+    let host = rustix::system::uname().nodename().to_str().unwrap().to_owned();
+    let said = format!("rank 1 was ended by signal 11 (SIGSEGV) on {host}");
+    assert!(text.contains(&said), "{text}");
+    assert!(text.ends_with("\nrma-run:   last words\n"), "{text}");
 }
 
 #[test]

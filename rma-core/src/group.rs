@@ -29,6 +29,29 @@ impl Run {
     }
 }
 
+/// Processes of the job: `first, first + stride, …`, `count` of them, the first ones of a group of
+/// `size`; which the others are is not told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SomeRanks {
+    /// The first.
+    pub first: u32,
+    /// From one to the next.
+    pub stride: i32,
+    /// How many.
+    pub count: u32,
+    /// Processes of the group.
+    pub size: u32,
+}
+
+impl SomeRanks {
+    /// Those that are told, if numbers of them are below `ranks`.
+    pub fn members(&self, ranks: u32) -> impl Iterator<Item = u32> {
+        let (first, stride) = (i64::from(self.first), i64::from(self.stride));
+        let numbers = (0..i64::from(self.count.min(ranks))).map(move |at| first + stride * at);
+        numbers.filter_map(|number| u32::try_from(number).ok()).filter(move |rank| *rank < ranks)
+    }
+}
+
 /// An ordered set of processes of the job.
 ///
 /// Takes memory in proportion to the number of strided runs, not of members.
@@ -90,6 +113,13 @@ impl Group {
     /// The rank that `process` has in this group, if it is a member.
     pub fn rank_of(&self, engine: WorldRank) -> Option<Rank> {
         self.runs.iter().find_map(|run| Some(Rank(run.start + run.index_of(engine.0)?)))
+    }
+
+    /// The first of its runs, for whoever is to know roughly.
+    pub(crate) fn some(&self) -> SomeRanks {
+        let (first, stride, count) =
+            self.runs.first().map_or((0, 1, 0), |run| (run.first, run.stride, run.count));
+        SomeRanks { first, stride, count, size: self.size }
     }
 
     /// All members in rank order.

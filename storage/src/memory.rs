@@ -1,13 +1,14 @@
 //! A file or device, mapped, with memory beside it in one range of addresses.
 #![allow(unsafe_code)] // room: maps files, and vouches for them
 
+use crate::ahead::Ahead;
 use crate::error::SpaceLimit;
 use crate::file::{NewFile, StorageFile, is_too_long, retry, system};
 use crate::{AccessStyle, StorageError, StorageFactor, StorageHints, StorageOrder};
 use core::any::Any;
 use core::ops::Range;
 use core::ptr;
-use rma_core::transport::{Beneath, Mapped, Mapping, WorldRank};
+use rma_core::transport::{Beneath, FileId, Mapped, Mapping, WorldRank};
 use rma_core::{Backing, Claim, Extent, PersistError, Place, Universe};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
@@ -62,6 +63,7 @@ pub struct StorageMemory {
     process: Pid,
     lost: Lost,
     written: Written,
+    ahead: Ahead,
     discard: bool,
     /// Hints in force.
     info: Vec<(&'static str, String)>,
@@ -247,6 +249,7 @@ impl StorageMemory {
             process: rustix::process::getpid(),
             lost: Lost::default(),
             written: Written::new(len),
+            ahead: Ahead::default(),
             discard: hints.discard,
         })
     }
@@ -269,6 +272,15 @@ impl StorageMemory {
     /// The file or device; none is open there if no byte is on storage.
     pub fn path(&self) -> &Path {
         self.file.as_ref().map_or(&self.path, StorageFile::path)
+    }
+
+    /// What tells its file from all others of this machine.
+    pub(crate) fn file_id(&self) -> Result<FileId, StorageError> {
+        let no_file = || StorageError::Empty { path: self.path.clone() };
+        let file = self.file.as_ref().ok_or_else(no_file)?;
+        let stat = rustix::fs::fstat(&file.descriptor);
+        let stat = stat.map_err(|errno| system(&self.path, "fstat", errno))?;
+        Ok(FileId { device: stat.st_dev, inode: stat.st_ino })
     }
 
     /// Makes all durable, and gives the memory back; removes the file instead if the hints say so.
@@ -303,6 +315,7 @@ impl StorageMemory {
         }
         self.lost.unless(|| {
             self.written.forget(start..end);
+            self.ahead.synced();
             self.pages.sync(self.before + start..self.before + end).map_err(failed_call)?;
             self.file.as_ref().map_or(Ok(()), |file| self.check_whole(file))
         })
@@ -390,10 +403,17 @@ unsafe impl Backing for StorageMemory {
         let Some(file) = &self.file else { return false };
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         let end = start.saturating_add(bytes.len());
-        let is_stored = self.stored.start <= start && end <= self.stored.end;
-        is_stored
-            && self.written.note(start..end)
-            && file.overwrite(bytes, self.offset + (start - self.stored.start) as u64)
+        if start < self.stored.start || end > self.stored.end {
+            return false;
+        }
+        let Some(times) = self.written.note(start..end) else { return false };
+        let is_written = file.overwrite(bytes, self.offset + (start - self.stored.start) as u64);
+        // What is written again before it is made durable need not be on the device meanwhile.
+        if is_written && times == 0 {
+            let all = self.offset..self.offset + self.stored.len() as u64;
+            self.ahead.written(&file.descriptor, bytes.len(), all);
+        }
+        is_written
     }
 
     fn is_durable(&self) -> bool {
@@ -572,6 +592,18 @@ fn sync_mapped(mapping: Mapping, bytes: Range<usize>) -> Result<(), Errno> {
     retry(|| unsafe { rustix::mm::msync(at, bytes.end - start, MsyncFlags::SYNC) })
 }
 
+/// Whether the file of a mapping that begins with a page has the page before `end`, as far as the
+/// system says: before Linux 5.14 it does not.
+fn is_whole(mapping: Mapping, end: usize) -> bool {
+    assert!(0 < end && end <= mapping.len, "outside of what is mapped");
+    let page = rustix::param::page_size();
+    let at = mapping.base.wrapping_add((end - 1) / page * page).cast();
+    // SAFETY: mapped by the caller's value; the call reads the page, or fails where a load would be
+    // a SIGBUS, and changes no byte.
+    let read = unsafe { rustix::mm::madvise(at, page, Advice::LinuxPopulateRead) };
+    read != Err(Errno::FAULT)
+}
+
 /// How often each block was written since it was last made durable: what decides who writes it, and
 /// nothing else.
 ///
@@ -595,17 +627,18 @@ impl Written {
         self.0.get(first..end).unwrap_or_default()
     }
 
-    /// Whether the system is to write these bytes.
-    fn note(&self, bytes: Range<usize>) -> bool {
+    /// How often the system has written some of these bytes before, if it is to write them again.
+    fn note(&self, bytes: Range<usize>) -> Option<u8> {
         let blocks = self.blocks(bytes);
-        let is_rare = blocks.iter().all(|times| times.load(Ordering::Relaxed) < Self::MOST);
-        if is_rare {
-            // Of two threads, one may not be counted.
-            blocks.iter().for_each(|times| {
-                times.store(times.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
-            });
+        let times = blocks.iter().map(|times| times.load(Ordering::Relaxed)).max().unwrap_or(0);
+        if times >= Self::MOST {
+            return None;
         }
-        is_rare
+        // Of two threads, one may not be counted.
+        blocks.iter().for_each(|times| {
+            times.store(times.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+        });
+        Some(times)
     }
 
     /// They are made durable.
@@ -686,7 +719,11 @@ unsafe impl Backing for OfFirstRank {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.lost.unless(|| sync_mapped(mapping, bytes).map_err(failed_call))
+        self.lost.unless(|| {
+            sync_mapped(mapping, bytes.clone()).map_err(failed_call)?;
+            // Its length is rank 0's to know.
+            if is_whole(mapping, bytes.end) { Ok(()) } else { Err(PersistError::CutThere) }
+        })
     }
 }
 

@@ -176,7 +176,7 @@ async fn hello(mut stream: TcpStream, shared: &Shared) -> io::Result<Joined> {
         )));
     }
     let (to, answers) = unbounded_channel();
-    shared.tell(Input::Joined { rank: hello.rank, answers: to });
+    shared.tell(Input::Joined { rank: hello.rank, process: hello.pid, answers: to });
     let job = plan.job(hello.rank);
     let mac = wire::launcher_mac(&plan.secret.0, &nonce, &hello.nonce, &job);
     let welcome = Reply::Welcome { mac: mac.0, job };

@@ -21,21 +21,28 @@ pub(super) fn only(cpu: u32) -> CpuSet {
 
 /// Numbers as people write them: `0-3, 8`.
 pub(super) fn ranges(numbers: &[u32]) -> String {
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for &number in numbers {
-        match ranges.last_mut() {
+    written(&runs(numbers.iter().copied()))
+}
+
+/// The same of [`runs`].
+pub(super) fn written(runs: &[(u32, u32)]) -> String {
+    let text = |(first, last): &(u32, u32)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    runs.iter().map(text).collect::<Vec<_>>().join(", ")
+}
+
+/// Numbers as runs of those in a row: the first and the last of each.
+pub(super) fn runs(numbers: impl IntoIterator<Item = u32>) -> Vec<(u32, u32)> {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
             Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
-            _ => ranges.push((number, number)),
+            _ => runs.push((number, number)),
         }
     }
-    let texts: Vec<String> = ranges
-        .into_iter()
-        .map(|(first, last)| match last - first {
-            0 => first.to_string(),
-            _ => format!("{first}-{last}"),
-        })
-        .collect();
-    texts.join(", ")
+    runs
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use rustix::process::{
 };
 
 use super::bootstrap::REACHED_IN;
+use super::query::quoted;
 use super::warden::NAME;
 use super::{capacity, cpus, groups};
 
@@ -70,19 +71,6 @@ pub fn json(findings: &[Finding]) -> String {
         format!("  {{\"topic\": {topic}, \"health\": \"{health}\", \"text\": {text}}}")
     });
     format!("[\n{}\n]\n", objects.collect::<Vec<_>>().join(",\n"))
-}
-
-fn quoted(text: &str) -> String {
-    let mut quoted = String::from('"');
-    for letter in text.chars() {
-        match letter {
-            '"' | '\\' => quoted.extend(['\\', letter]),
-            letter if letter.is_control() => _ = write!(quoted, "\\u{:04x}", u32::from(letter)),
-            letter => quoted.push(letter),
-        }
-    }
-    quoted.push('"');
-    quoted
 }
 
 fn good(topic: &'static str, text: impl Into<String>) -> Finding {

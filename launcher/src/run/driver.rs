@@ -2,15 +2,16 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
+use super::arrivals::Arrivals;
 use super::bootstrap::{self, Frame, Plan};
 use super::capacity::{self, Descriptors};
 use super::gather::{Answer, Gather};
@@ -19,13 +20,14 @@ use super::lines::Tail;
 use super::machine::{Action, Cause, ENDING, Event, Machine};
 use super::output::{Printed, Sink, lock};
 use super::processes::Processes;
-use super::report::{Ending, Failure, How, Report, RunError};
-use super::spec::{Bind, OnFailure, Output, Spec};
+use super::query::{self, JobView};
+use super::report::{Ending, Report, RunError};
+use super::spec::{Bind, Output, Spec};
 use super::{config, cpus, groups, program, signals, start};
-use crate::Job;
 use crate::client::Fate;
 use crate::start::Secret;
 use crate::wire;
+use crate::{Job, bulletin};
 
 /// How long pipes may outlive their ranks before the processes that hold them are killed.
 const DRAIN: Duration = Duration::from_millis(250);
@@ -55,7 +57,7 @@ pub(super) enum Input {
     /// The kernel wrote a rank's memory to a core file.
     CoreDumped(u32),
     /// A rank joined; its answers go there.
-    Joined { rank: u32, answers: UnboundedSender<Frame> },
+    Joined { rank: u32, process: u32, answers: UnboundedSender<Frame> },
     /// A rank's part of an exchange.
     Part { rank: u32, mine: Vec<u8> },
     /// A caller at the port was refused.
@@ -74,6 +76,8 @@ pub(super) enum Input {
     Signal(Signal),
     /// A child of this process ended.
     ChildEnded,
+    /// A user wants to know what the job does.
+    Queried(oneshot::Sender<JobView>),
 }
 
 /// A job that runs.
@@ -81,33 +85,49 @@ pub(super) struct Driver<'a> {
     pub(super) spec: &'a Spec,
     pub(super) processes: Processes,
     pub(super) sink: Sink,
+    /// The end of what each rank printed, and of its standard error.
     pub(super) tails: Vec<Arc<Mutex<Tail>>>,
+    pub(super) error_tails: Vec<Arc<Mutex<Tail>>>,
     pub(super) readers: JoinSet<()>,
     pub(super) stop: watch::Sender<bool>,
     pub(super) sender: UnboundedSender<Input>,
     pub(super) hosts: Hosts,
     inputs: UnboundedReceiver<Input>,
-    machine: Machine,
-    gather: Gather,
+    pub(super) machine: Machine,
+    arrivals: Arrivals,
+    pub(super) gather: Gather,
     answers: Vec<Option<UnboundedSender<Frame>>>,
-    started: Instant,
+    /// The processes of ranks that have joined.
+    pub(super) joined: Vec<Option<u32>>,
+    /// The words in which ranks tell what they do.
+    pub(super) bulletin: Arc<OwnedFd>,
+    pub(super) started: Instant,
     /// Processes that the kernel had ended for lack of memory before.
-    oom_kills: u64,
+    pub(super) oom_kills: u64,
     /// What ranks are started from; see [`start::Starter`].
     hold: mpsc::Sender<()>,
+    pub(super) noted: Noted,
+}
+
+/// What was noted of a job on its way.
+#[derive(Debug, Default)]
+pub(super) struct Noted {
     /// Why a rank could not be started.
     not_started: Option<RunError>,
     /// Ranks that did not end in time, and were killed.
-    killed: Vec<u32>,
+    pub(super) killed: Vec<u32>,
     /// Ranks of which there is a core file.
-    dumped: HashSet<u32>,
+    pub(super) dumped: HashSet<u32>,
     /// Ranks that the kernel of another host ended for lack of memory.
-    out_of_memory: HashSet<u32>,
+    pub(super) out_of_memory: HashSet<u32>,
     /// Whether the user knows where ranks are.
     pub(super) is_introduced: bool,
+    /// A caller at the port was refused.
     refused: bool,
     /// What ranks have said to the user.
     notes: HashSet<String>,
+    /// What ranks did when they were asked to end.
+    pub(super) last_look: Option<JobView>,
 }
 
 /// See [`super::run`].
@@ -117,7 +137,7 @@ pub(super) fn run(spec: &Spec) -> Result<Report, RunError> {
     }
     start::check_environment(spec)?;
     config::check(spec)?;
-    let program = program::find(spec)?;
+    let programs = program::find(spec)?;
     let here = if spec.remote.is_some() { 0 } else { spec.ranks };
     let room = capacity::check(here)?;
     let descriptors = capacity::raise_descriptors(here);
@@ -127,12 +147,12 @@ pub(super) fn run(spec: &Spec) -> Result<Report, RunError> {
         .enable_all()
         .build()
         .map_err(system("starting the event loop"))?;
-    runtime.block_on(run_job(spec, program, &cpus, &room, descriptors))
+    runtime.block_on(run_job(spec, programs, &cpus, &room, descriptors))
 }
 
 async fn run_job(
     spec: &Spec,
-    program: PathBuf,
+    programs: Vec<program::Found>,
     cpus: &[u32],
     room: &str,
     descriptors: Descriptors,
@@ -147,29 +167,36 @@ async fn run_job(
     let mut processes = watched_over(spec, &job, &sink)?;
     let files = start::output_files(spec)?;
     let (hosts, streams) = match &spec.remote {
-        Some(remote) => Hosts::connect(spec, remote, &job, &program, &mut processes, &sender)?,
+        Some(remote) => {
+            Hosts::connect(spec, remote, &job, &programs[0].1, &mut processes, &sender)?
+        }
         None => (Hosts::none(), Vec::new()),
     };
+    let created = bulletin::create(spec.ranks);
+    let (bulletin, name) = created.map_err(system("reserving memory for what ranks tell"))?;
 
     let (hold, held) = mpsc::channel();
-    let mut driver = Driver::new(spec, (processes, hosts), sink, (sender, inputs), hold);
+    let told = (Arc::clone(&bulletin), sink);
+    let mut driver = Driver::new(spec, (processes, hosts), told, (sender, inputs), hold);
+    driver.take_questions();
     if !driver.hosts.is_empty() {
         driver.read_hosts(streams, files);
         return driver.see_through(printed).await;
     }
     let plan = Arc::new(plan(spec, cpus).map_err(system("drawing a secret"))?);
     let (listener, address) = bootstrap::listen()?;
-    driver.introduce(&plan, cpus, &program, address, room);
+    driver.introduce(&plan, cpus, &programs, address, room);
     let (told, strangers) = (driver.sender.clone(), descriptors.strangers);
     let port = tokio::spawn(bootstrap::serve(listener, Arc::clone(&plan), told, strangers));
     let starter = start::Starter {
         spec: spec.clone(),
         common: start::Common {
             job,
-            program,
+            programs,
             plan,
             address,
             descriptors: descriptors.ranks,
+            bulletin: (bulletin, name),
             oom_score: start::oom_score(),
             host: None,
         },
@@ -210,7 +237,7 @@ impl<'a> Driver<'a> {
     fn new(
         spec: &'a Spec,
         (processes, hosts): (Processes, Hosts),
-        sink: Sink,
+        (bulletin, sink): (Arc<OwnedFd>, Sink),
         (sender, inputs): (UnboundedSender<Input>, UnboundedReceiver<Input>),
         hold: mpsc::Sender<()>,
     ) -> Driver<'a> {
@@ -219,24 +246,22 @@ impl<'a> Driver<'a> {
             processes,
             sink,
             tails: Vec::new(),
+            error_tails: Vec::new(),
             readers: JoinSet::new(),
             stop: watch::Sender::new(false),
             sender,
             hosts,
             inputs,
             machine: Machine::new(spec.ranks, spec.timeout, spec.kill_after, spec.on_failure),
+            arrivals: Arrivals::new(spec.ranks),
             gather: Gather::new(spec.ranks),
             answers: (0..spec.ranks).map(|_| None).collect(),
+            joined: vec![None; spec.ranks as usize],
+            bulletin,
             started: Instant::now(),
             oom_kills: groups::oom_kills(),
             hold,
-            not_started: None,
-            killed: Vec::new(),
-            dumped: HashSet::new(),
-            out_of_memory: HashSet::new(),
-            is_introduced: false,
-            refused: false,
-            notes: HashSet::new(),
+            noted: Noted::default(),
         }
     }
 }
@@ -245,11 +270,20 @@ impl Driver<'_> {
     /// Until the job is over.
     async fn see_through(mut self, printed: Option<Printed>) -> Result<Report, RunError> {
         self.carry_on().await;
-        if let Some(error) = self.not_started.take() {
+        if let Some(error) = self.noted.not_started.take() {
             self.give_up_start().await;
             return Err(error);
         }
         Ok(self.finish(printed).await)
+    }
+
+    /// Answers whoever asks what the job does; without that it goes on, too.
+    fn take_questions(&self) {
+        if let Err(error) = query::serve(self.sender.clone())
+            && !self.spec.quiet
+        {
+            self.sink.note(&format!("`rma-run why` and `top` will not find this job: {error}"));
+        }
     }
 
     /// Until every process ended, or a rank could not be started.
@@ -257,9 +291,15 @@ impl Driver<'_> {
         loop {
             while let Some(action) = self.machine.poll_action() {
                 match action {
-                    Action::Forward(signal) => self.pass_on(signal).await,
+                    Action::Forward(signal) => {
+                        if ENDING.contains(&signal) {
+                            self.arrivals.handle_end();
+                            self.look_before_the_end();
+                        }
+                        self.pass_on(signal).await;
+                    }
                     Action::Kill => {
-                        self.killed = self.machine.running();
+                        self.noted.killed = self.machine.running();
                         self.signal(Signal::KILL);
                     }
                     Action::KillRank(rank) => {
@@ -267,6 +307,9 @@ impl Driver<'_> {
                         self.hosts.signal_rank(rank, Signal::KILL);
                     }
                     Action::Terminate => {
+                        if matches!(self.machine.cause(), Some(Cause::TimedOut { .. })) {
+                            self.look_before_the_end();
+                        }
                         self.let_lines_end().await;
                         self.signal(Signal::TERM);
                         // A stopped process ends in order, too.
@@ -274,7 +317,7 @@ impl Driver<'_> {
                     }
                 }
             }
-            if self.machine.finished() || self.not_started.is_some() {
+            if self.machine.finished() || self.noted.not_started.is_some() {
                 return;
             }
             if self.machine.ending() {
@@ -285,10 +328,14 @@ impl Driver<'_> {
                     continue;
                 }
             }
-            let deadline = self.machine.deadline().map(|at| self.started + at);
+            let deadlines = [self.machine.deadline(), self.arrivals.deadline()];
+            let deadline = deadlines.into_iter().flatten().min().map(|at| self.started + at);
             tokio::select! {
                 () = until(deadline) => {
-                    self.machine.handle(Event::Tick, self.started.elapsed());
+                    let now = self.started.elapsed();
+                    let late = self.arrivals.handle_tick(now);
+                    self.note_unless_quiet(late);
+                    self.machine.handle(Event::Tick, now);
                 }
                 input = self.inputs.recv() => {
                     if let Some(input) = input {
@@ -346,16 +393,15 @@ impl Driver<'_> {
             Input::Signal(signal) => Event::Signal(signal),
             Input::Started(newborn) => {
                 let rank = newborn.rank;
-                match self.adopt(newborn) {
-                    Ok(()) => Event::Started(rank),
-                    Err(error) => return self.not_started = Some(error),
+                self.arrivals.handle_started(self.started.elapsed());
+                if let Err(error) = self.adopt(newborn) {
+                    return self.noted.not_started = Some(error);
                 }
+                Event::Started(rank)
             }
-            Input::NotStarted(error) => return self.not_started = Some(error),
-            Input::Joined { rank, answers } => {
-                if let Some(slot) = self.answers.get_mut(rank as usize) {
-                    *slot = Some(answers);
-                }
+            Input::NotStarted(error) => return self.noted.not_started = Some(error),
+            Input::Joined { rank, process, answers } => {
+                self.note_joined(rank, process, answers);
                 Event::Joined(rank)
             }
             Input::Host(host, said) => {
@@ -364,16 +410,18 @@ impl Driver<'_> {
                 return inputs.into_iter().for_each(|input| self.take(input));
             }
             Input::HostLost(text) => return self.sink.note(&text),
-            Input::OutOfMemory(rank) => return self.out_of_memory.extend([rank]),
+            Input::OutOfMemory(rank) => return self.noted.out_of_memory.extend([rank]),
             // Of a rank of this machine, whose peers see it by themselves.
             Input::Departed { .. } => return,
-            Input::CoreDumped(rank) => return self.dumped.extend([rank]),
+            Input::CoreDumped(rank) => return self.noted.dumped.extend([rank]),
             Input::Part { rank, mine } => {
                 let answer = self.gather.handle_part(rank, mine);
                 return self.send(answer);
             }
             Input::Refused(why) => return self.note_refused(&why),
             Input::Note(text) => return self.note_once(text),
+            // Fails when the caller is gone.
+            Input::Queried(answer) => return drop(answer.send(self.look())),
             Input::ChildEnded => {
                 if let Err(error) = self.processes.keep_warden()
                     && !self.spec.quiet
@@ -390,6 +438,7 @@ impl Driver<'_> {
         if let Event::Left { rank, .. } | Event::Disconnected(rank) | Event::Exited { rank, .. } =
             event
         {
+            self.arrivals.handle_end();
             let answer = self.gather.handle_gone(rank);
             self.send(answer);
         }
@@ -399,6 +448,23 @@ impl Driver<'_> {
             *slot = None;
         }
         self.machine.handle(event, self.started.elapsed());
+    }
+
+    fn note_unless_quiet(&self, text: Option<String>) {
+        if let Some(text) = text.filter(|_| !self.spec.quiet) {
+            self.sink.note(&text);
+        }
+    }
+
+    fn note_joined(&mut self, rank: u32, process: u32, answers: UnboundedSender<Frame>) {
+        if let Some(slot) = self.answers.get_mut(rank as usize) {
+            *slot = Some(answers);
+        }
+        if let Some(joined) = self.joined.get_mut(rank as usize) {
+            *joined = Some(process);
+        }
+        let all = self.arrivals.handle_joined(rank, self.started.elapsed());
+        self.note_unless_quiet(all);
     }
 
     fn send(&self, answer: Option<Answer>) {
@@ -415,18 +481,21 @@ impl Driver<'_> {
     }
 
     fn note_refused(&mut self, why: &str) {
-        if !self.refused && !self.spec.quiet {
+        if !self.noted.refused && !self.spec.quiet {
             self.sink.note(&format!(
                 "refused a connection to the bootstrap port: {why}; the job goes on, and further \
                  ones are refused silently"
             ));
         }
-        self.refused = true;
+        self.noted.refused = true;
     }
 
     /// Says something that ranks say, once.
     fn note_once(&mut self, text: String) {
-        if !self.spec.quiet && self.notes.len() < NOTES_MAX && self.notes.insert(text.clone()) {
+        if !self.spec.quiet
+            && self.noted.notes.len() < NOTES_MAX
+            && self.noted.notes.insert(text.clone())
+        {
             self.sink.note(&text);
         }
     }
@@ -498,96 +567,6 @@ impl Driver<'_> {
         }
         Report { ending, output: captured.ranks, notes: captured.notes }
     }
-
-    fn ending(&self) -> Ending {
-        match self.machine.cause().cloned() {
-            None => Ending::Success,
-            Some(Cause::TimedOut { running }) => Ending::TimedOut { running },
-            Some(Cause::Interrupted(signal)) => Ending::Interrupted(signal),
-            Some(Cause::OutputEnded(None)) => Ending::OutputClosed,
-            Some(Cause::OutputEnded(Some(why))) => Ending::OutputFailed(why),
-            Some(Cause::Failed { rank, how }) => {
-                let killed = how == How::Signal(Signal::KILL.as_raw());
-                let here = self.hosts.is_empty() && groups::oom_kills() > self.oom_kills;
-                let how = match killed && (here || self.out_of_memory.contains(&rank)) {
-                    true => How::OutOfMemory,
-                    false => how,
-                };
-                let mut failure = Failure { rank, how, tail: String::new() };
-                let failed = failure.failed();
-                let tail = match &self.spec.output_dir {
-                    Some(folder) => start::file_tail(folder, failed),
-                    None => self.tails.get(failed as usize).map(|tail| lock(tail).text()),
-                };
-                failure.tail = tail.unwrap_or_default();
-                Ending::Failed(failure)
-            }
-        }
-    }
-
-    /// Says why the job ended, if not in order.
-    fn sum_up(&self, ending: &Ending, stuck: &[u32]) {
-        let note = match ending {
-            Ending::Success | Ending::OutputClosed => String::new(),
-            Ending::Failed(failure) => {
-                let Failure { rank, how, .. } = failure;
-                let printed = match &self.spec.output_dir {
-                    Some(folder) if start::is_full(folder) => {
-                        format!("; what it printed is cut short: {} is full", folder.display())
-                    }
-                    Some(folder) => format!(
-                        "; see {}{}",
-                        start::file_names(folder, failure.failed()),
-                        start::last_words(folder, failure.failed()),
-                    ),
-                    None => String::new(),
-                };
-                let others = match self.spec.ranks {
-                    1 => "",
-                    _ if self.spec.on_failure == OnFailure::Continue => "; the others went on",
-                    _ => "; the job was ended",
-                };
-                let core = match self.dumped.contains(rank) {
-                    true => core_file(self.spec.dir.as_deref()),
-                    false => String::new(),
-                };
-                format!("rank {rank} {how}{core}{others}{printed}")
-            }
-            Ending::TimedOut { running } => format!(
-                "the job was ended after {} s (--timeout); {} still ran",
-                self.spec.timeout.unwrap_or_default().as_secs_f64(),
-                named(running),
-            ),
-            Ending::Interrupted(signal) => {
-                format!("the job was ended by {}", signals::name(*signal))
-            }
-            Ending::OutputFailed(why) => {
-                format!("standard output cannot be written: {why}; the job was ended")
-            }
-        };
-        if !note.is_empty() {
-            self.sink.note(&note);
-        }
-        if !self.killed.is_empty() && !self.spec.quiet {
-            let ranks = named(&self.killed);
-            let grace = self.spec.kill_after.as_secs_f64();
-            let verb = if self.killed.len() == 1 { "was" } else { "were" };
-            self.sink.note(&match self.machine.hurried() {
-                true => format!("{ranks} {verb} killed at the second signal"),
-                false => format!(
-                    "{ranks} did not end by themselves, and {verb} killed (--kill-after {grace})"
-                ),
-            });
-        }
-        if !stuck.is_empty() {
-            self.sink.note(&format!("{} did not even end when killed", named(stuck)));
-        }
-    }
-}
-
-fn named(ranks: &[u32]) -> String {
-    let word = if ranks.len() == 1 { "rank" } else { "ranks" };
-    format!("{word} {}", cpus::ranges(ranks))
 }
 
 /// Where ranks' output goes, and what tells when all of it is there.
@@ -625,27 +604,6 @@ fn job_name() -> io::Result<String> {
     let random = wire::random()?;
     let digits: String = random.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     Ok(format!("{}-{digits}", std::process::id()))
-}
-
-/// Where the kernel puts what it writes of a process that crashed.
-fn core_file(dir: Option<&Path>) -> String {
-    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
-    let pattern = pattern.trim();
-    match pattern.strip_prefix('|') {
-        Some(program) => {
-            format!("; its core went to {}", program.split(' ').next().unwrap_or_default())
-        }
-        // What a pattern stands for, the kernel does not tell.
-        None if pattern.contains('%') => {
-            format!("; its core file is named after the pattern {pattern}")
-        }
-        None if pattern.starts_with('/') => format!("; its core file is {pattern}"),
-        None => {
-            let dir = dir.map(Path::to_owned).or_else(|| std::env::current_dir().ok());
-            let path = dir.unwrap_or_default().join(pattern);
-            format!("; its core file is {}", path.display())
-        }
-    }
 }
 
 pub(super) fn unwatched(why: &io::Error) -> String {

@@ -56,6 +56,11 @@ impl Gather {
         Some(Answer { ranks, message })
     }
 
+    /// Whether `rank` waits for others in the exchange that is going on.
+    pub(super) fn waits(&self, rank: u32) -> bool {
+        self.parts.get(rank as usize).is_some_and(Option::is_some)
+    }
+
     /// `rank` takes part in no further exchange: the ranks that wait would wait for ever.
     pub(super) fn handle_gone(&mut self, rank: u32) -> Option<Answer> {
         let gone = *self.gone.get_or_insert(rank);

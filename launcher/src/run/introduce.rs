@@ -1,12 +1,12 @@
 //! What the user is told before ranks run, or when it is known where.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use super::bootstrap::Plan;
 use super::cpus;
 use super::driver::Driver;
+use super::program;
 use super::spec::Bind;
 
 impl Driver<'_> {
@@ -15,7 +15,7 @@ impl Driver<'_> {
         &self,
         plan: &Plan,
         cpus: &[u32],
-        program: &Path,
+        programs: &[program::Found],
         address: SocketAddr,
         room: &str,
     ) {
@@ -49,16 +49,21 @@ impl Driver<'_> {
             Some(limit) => format!("{} s", limit.as_secs_f64()),
             None => "none".to_owned(),
         };
+        for (program, file) in programs {
+            let from = match program.first {
+                0 => String::new(),
+                first => format!(", from rank {first} on"),
+            };
+            self.sink.note(&format!("explain: program {}{from}", file.display()));
+        }
         self.sink.note(&format!(
-            "explain: program {}\n\
-             explain: {ranks} ranks on {cores} CPUs ({}), oversubscribed: {over}\n\
+            "explain: {ranks} ranks on {cores} CPUs ({}), oversubscribed: {over}\n\
              explain: nodes: {nodes}\n\
              explain: binding: {binding}\n\
              explain: bootstrap: {address}, hello keyed with a secret of this job\n\
              explain: waiting: {waiting}; longest wait: {}\n\
              explain: time limit of the job: {}\n\
              explain: room: {room}",
-            program.display(),
             cpus::ranges(cpus),
             limit(self.spec.wait_timeout),
             limit(self.spec.timeout),
@@ -67,11 +72,11 @@ impl Driver<'_> {
 
     /// The same, of hosts, as soon as all are known.
     pub(super) fn introduce_hosts(&mut self) {
-        if self.is_introduced {
+        if self.noted.is_introduced {
             return;
         }
         let Some((over, lines)) = self.hosts.map() else { return };
-        self.is_introduced = true;
+        self.noted.is_introduced = true;
         if over && !self.spec.oversubscribe && !self.spec.quiet {
             self.sink.note(
                 "some hosts have fewer CPUs than ranks: waiting ranks will sleep there instead of \

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use super::query::Stage;
 use super::report::How;
 use super::spec::OnFailure;
 
@@ -215,6 +216,23 @@ impl Machine {
         self.cause.as_ref().or(self.failed.as_ref())
     }
 
+    /// How far a rank has come; `meets` says that it is in an exchange with all.
+    pub(super) fn stage(&self, rank: u32, meets: bool) -> Stage {
+        match self.ranks.get(rank as usize) {
+            Some(Rank { exit: Some(_), .. }) => Stage::Ended,
+            Some(Rank { left: Some(_), .. }) => Stage::Left,
+            Some(Rank { joined: true, .. }) if meets => Stage::Meeting,
+            Some(Rank { joined: true, .. }) => Stage::Joined,
+            Some(Rank { started: true, .. }) => Stage::Started,
+            _ => Stage::Waiting,
+        }
+    }
+
+    /// Whether a rank has joined the job.
+    pub(super) fn anyone_joined(&self) -> bool {
+        self.ranks.iter().any(|rank| rank.joined)
+    }
+
     /// Ranks whose process runs.
     pub(super) fn running(&self) -> Vec<u32> {
         let ranks = self.ranks.iter().zip(0..);
@@ -304,7 +322,7 @@ impl Machine {
     /// Decides whether a rank that exited with 0 did so in order, and why another one did not, if
     /// that can be told yet.
     fn judge(&mut self, number: u32, now: Duration) {
-        let anyone_joined = self.ranks.iter().any(|rank| rank.joined);
+        let anyone_joined = self.anyone_joined();
         let asked_to_end = !self.interrupted.is_empty();
         let Some(rank) = self.ranks.get_mut(number as usize) else { return };
         let due = rank.judge_at.is_some_and(|at| at <= now);

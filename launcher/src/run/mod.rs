@@ -10,6 +10,7 @@
 //! # Ok::<(), rma_launcher::run::RunError>(())
 //! ```
 
+mod arrivals;
 mod bootstrap;
 mod capacity;
 mod config;
@@ -21,22 +22,25 @@ mod groups;
 mod hosts;
 mod introduce;
 mod lines;
+mod look;
 mod machine;
 mod output;
 mod processes;
 mod program;
+pub mod query;
 mod report;
 mod signals;
 mod spawn;
 mod spec;
 mod start;
+mod summary;
 mod warden;
 
 pub use capacity::Shortage;
 pub use config::read_config;
 pub use hosts::{HostPart, HostSlots, Remote, agent, parse_hosts, place, read_hosts};
 pub use report::{Ending, Failure, How, RankOutput, Report, RunError};
-pub use spec::{Bind, OnFailure, Output, Spec, Stdin};
+pub use spec::{Bind, OnFailure, Output, Program, Spec, Stdin};
 pub use warden::{NAME as WARDEN_NAME, warden};
 
 /// Runs a job from start to end, in the calling thread; returns when every process is gone.

@@ -76,13 +76,14 @@ impl Sink {
     pub(super) fn print(inputs: UnboundedSender<Input>) -> io::Result<(Sink, Printed)> {
         let (chunks, queue) = unbounded_channel();
         let (done, printed) = oneshot::channel();
+        let one_file = is_one_file();
         std::thread::Builder::new().name("output".into()).spawn(move || {
-            print(queue, &inputs);
+            print(queue, &inputs, one_file);
             // The driver does not wait for it after a second interrupt.
             let _ = done.send(());
         })?;
         let out = Arc::new(tokio::sync::Mutex::new(()));
-        let err = if is_one_file() { Arc::clone(&out) } else { Arc::default() };
+        let err = if one_file { Arc::clone(&out) } else { Arc::default() };
         let permits = Arc::new(Semaphore::new(QUEUED));
         Ok((Sink::Print { chunks, permits, turns: [out, err] }, printed))
     }
@@ -178,15 +179,15 @@ pub(super) enum Source {
 impl Source {
     /// Waits for something, and returns what can be printed then; the end of the stream is an
     /// error. Takes nothing if it is dropped.
-    async fn next(&mut self, lines: &mut Lines, tail: &Mutex<Tail>) -> io::Result<Piece> {
+    async fn next(&mut self, lines: &mut Lines, tails: &[Arc<Mutex<Tail>>]) -> io::Result<Piece> {
         match self {
             Source::Pipe(pipe) => {
                 pipe.readable().await?;
-                read(pipe, lines, tail)
+                read(pipe, lines, tails)
             }
             Source::Host(relayed) => {
                 let bytes = relayed.next().await.ok_or(io::ErrorKind::UnexpectedEof)?;
-                lock(tail).push(&bytes);
+                tails.iter().for_each(|tail| lock(tail).push(&bytes));
                 Ok(lines.push(&bytes))
             }
         }
@@ -209,7 +210,7 @@ pub(super) async fn forward(
     (rank, stream): (u32, Stream),
     mut source: Source,
     mut lines: Lines,
-    tail: Arc<Mutex<Tail>>,
+    tails: Vec<Arc<Mutex<Tail>>>,
     sink: Sink,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -219,7 +220,7 @@ pub(super) async fn forward(
         let waits = lines.waits() || turn.is_some();
         let piece = tokio::select! {
             biased;
-            piece = source.next(&mut lines, &tail) => Some(piece),
+            piece = source.next(&mut lines, &tails) => Some(piece),
             () = tokio::time::sleep(PROMPT), if waits => None,
             () = silence(&mut stop), if may_be_cut => break,
         };
@@ -240,12 +241,12 @@ pub(super) async fn forward(
 /// Reads what there is, and returns what can be printed then; the end of the stream is an error.
 /// The buffer is of no rank in particular: each process that is started costs a copy of the tables
 /// of what this one keeps.
-fn read(pipe: &Receiver, lines: &mut Lines, tail: &Mutex<Tail>) -> io::Result<Piece> {
+fn read(pipe: &Receiver, lines: &mut Lines, tails: &[Arc<Mutex<Tail>>]) -> io::Result<Piece> {
     let mut chunk = [0; CHUNK];
     match pipe.try_read(&mut chunk) {
         Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
         Ok(count) => {
-            lock(tail).push(&chunk[..count]);
+            tails.iter().for_each(|tail| lock(tail).push(&chunk[..count]));
             Ok(lines.push(&chunk[..count]))
         }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Piece::default()),
@@ -312,9 +313,9 @@ impl Begun {
 }
 
 /// Writes until every sink is gone.
-fn print(mut queue: UnboundedReceiver<Chunk>, inputs: &UnboundedSender<Input>) {
+fn print(mut queue: UnboundedReceiver<Chunk>, inputs: &UnboundedSender<Input>, one_file: bool) {
     let mut usable = [true; 2];
-    let mut begun = Begun { one_file: is_one_file(), ..Begun::default() };
+    let mut begun = Begun { one_file, ..Begun::default() };
     while let Some(chunk) = queue.blocking_recv() {
         let (to, usable) = match chunk.stream {
             Stream::Out => (rustix::stdio::stdout(), &mut usable[0]),

@@ -99,6 +99,11 @@ impl Processes {
         }
     }
 
+    /// The process of a rank that was started.
+    pub(super) fn id(&self, rank: u32) -> Option<u32> {
+        self.ranks.get(rank as usize).map(|(_, child)| child.id())
+    }
+
     /// Sends a signal to every process of every rank.
     pub(super) fn signal(&self, signal: Signal) {
         for (group, _) in &self.ranks {

@@ -7,21 +7,34 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access};
 
 use super::report::RunError;
-use super::spec::Spec;
+use super::spec::{Program, Spec};
 
 /// Where a shell looks when `PATH` is not set.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// The file that the ranks execute.
-pub(super) fn find(spec: &Spec) -> Result<PathBuf, RunError> {
-    let path = spec.variable("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
-    let program = find_in(&spec.program, &path)?;
-    let Some(dir) = &spec.dir else { return Ok(program) };
+/// A program, and the file that its ranks execute.
+pub(super) type Found = (Program, PathBuf);
+
+/// All programs of a job, and the files.
+pub(super) fn find(spec: &Spec) -> Result<Vec<Found>, RunError> {
+    spec.programs().into_iter().map(|program| file(&program).map(|file| (program, file))).collect()
+}
+
+/// That of a rank.
+pub(super) fn of(programs: &[Found], rank: u32) -> &Found {
+    let next = programs.partition_point(|(program, _)| program.first <= rank);
+    &programs[next.saturating_sub(1)]
+}
+
+fn file(program: &Program) -> Result<PathBuf, RunError> {
+    let path = program.variable("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    let file = find_in(&program.program, &path)?;
+    let Some(dir) = &program.dir else { return Ok(file) };
     let failed = |source| RunError::Folder { path: dir.clone(), source };
     if !std::fs::metadata(dir).map_err(failed)?.is_dir() {
         return Err(failed(rustix::io::Errno::NOTDIR.into()));
     }
-    std::path::absolute(program).map_err(failed)
+    std::path::absolute(file).map_err(failed)
 }
 
 fn find_in(program: &OsStr, path: &OsStr) -> Result<PathBuf, RunError> {

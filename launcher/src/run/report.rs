@@ -36,6 +36,13 @@ pub enum How {
     },
 }
 
+impl How {
+    /// Whether the process was ended, and did not end itself.
+    pub(super) fn is_crash(self) -> bool {
+        matches!(self, How::Signal(_) | How::OutOfMemory)
+    }
+}
+
 impl fmt::Display for How {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

@@ -28,6 +28,8 @@ pub(super) struct Confinement {
     pub(super) descriptors: Option<Rlimit>,
     /// The pipe with the job's secret, which the program inherits.
     pub(super) secret: OwnedFd,
+    /// The file of bulletins, which the program inherits.
+    pub(super) bulletin: Arc<OwnedFd>,
     /// What the kernel adds when it chooses whom to end for lack of memory, as text.
     pub(super) oom_score: String,
     /// The warden's pipe, which is told of the new group before the program runs.
@@ -47,6 +49,7 @@ impl Confinement {
             without_sigpipe(|| rustix::io::write(warden, watch_order(&mut [0; 16])).ok());
         }
         rustix::io::fcntl_setfd(&self.secret, FdFlags::empty())?;
+        rustix::io::fcntl_setfd(&self.bulletin, FdFlags::empty())?;
         // Where there is no such file, ranks and launcher are ended alike.
         if let Ok(score) =
             open(c"/proc/self/oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())

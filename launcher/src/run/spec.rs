@@ -1,7 +1,7 @@
 //! What to run, and how.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rma_core::{Config, Source};
@@ -53,17 +53,36 @@ pub enum Output {
     Capture,
 }
 
+/// A further program of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// Its first rank; those up to that of the next program are its own.
+    pub first: u32,
+    /// What is run, as [`Spec::program`].
+    pub program: OsString,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// Folder that its ranks run in.
+    pub dir: Option<PathBuf>,
+    /// Changes to the environment that its ranks inherit.
+    pub env: Vec<(OsString, Option<OsString>)>,
+}
+
 /// A job to run.
 #[derive(Debug, Clone)]
 pub struct Spec {
+    /// What the job is called, for whoever asks for it; not a number.
+    pub name: Option<String>,
     /// Program of every rank; looked up in `PATH` when it holds no slash.
     pub program: OsString,
     /// Its arguments.
     pub args: Vec<OsString>,
     /// Folder that ranks run in, instead of the launcher's, from which the program is looked up.
     pub dir: Option<PathBuf>,
-    /// Number of ranks.
+    /// Number of ranks, of all programs.
     pub ranks: u32,
+    /// Programs that the ranks from [`Program::first`] on run instead, in ascending order.
+    pub more: Vec<Program>,
     /// Nodes that this machine is to be taken for, see [`Job::nodes`](crate::Job).
     pub nodes: u32,
     /// Changes to the environment that ranks inherit; `None` removes a variable.
@@ -113,10 +132,12 @@ impl Spec {
     /// A job of `ranks` processes of `program`, with nothing special.
     pub fn new(program: impl AsRef<OsStr>, ranks: u32) -> Spec {
         Spec {
+            name: None,
             program: program.as_ref().to_owned(),
             args: Vec::new(),
             dir: None,
             ranks,
+            more: Vec::new(),
             nodes: 1,
             env: Vec::new(),
             label: false,
@@ -147,7 +168,29 @@ impl Spec {
         }
     }
 
-    /// The value of a variable in the ranks' environment.
+    /// All programs.
+    pub(super) fn programs(&self) -> Vec<Program> {
+        let first = Program {
+            first: 0,
+            program: self.program.clone(),
+            args: self.args.clone(),
+            dir: self.dir.clone(),
+            env: self.env.clone(),
+        };
+        [vec![first], self.more.clone()].concat()
+    }
+
+    /// The folder that a rank runs in, if it is another one than this process'.
+    pub(super) fn dir_of(&self, rank: u32) -> Option<&Path> {
+        match self.more.iter().rev().find(|program| program.first <= rank) {
+            Some(program) => program.dir.as_deref(),
+            None => self.dir.as_deref(),
+        }
+    }
+}
+
+impl Program {
+    /// The value of a variable in its ranks' environment.
     pub(super) fn variable(&self, name: &str) -> Option<OsString> {
         match self.env.iter().rev().find(|(key, _)| key == name) {
             Some((_, value)) => value.clone(),

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -20,22 +21,25 @@ use super::hosts::{Relayed, Streams};
 use super::lines::{Lines, Tail};
 use super::machine::Event;
 use super::output::{Source, Stream, forward, line_limit, lock, receiver};
+use super::program;
 use super::report::RunError;
 use super::spawn::{Confinement, confine};
 use super::spec::{Output, Spec, Stdin};
 use super::warden::Orders;
 use crate::inherited;
-use crate::{BOOTSTRAP_VAR, JOB_VAR, RANK_VAR, SECRET_VAR};
+use crate::{BOOTSTRAP_VAR, BULLETIN_VAR, JOB_VAR, RANK_VAR, SECRET_VAR};
 
 /// The same for all ranks.
 pub(super) struct Common {
     /// The job's name.
     pub(super) job: String,
-    pub(super) program: PathBuf,
+    pub(super) programs: Vec<program::Found>,
     pub(super) plan: Arc<Plan>,
     pub(super) address: SocketAddr,
     /// Limit of descriptors that ranks get back.
     pub(super) descriptors: Option<Rlimit>,
+    /// The file of bulletins, and what names it.
+    pub(super) bulletin: (Arc<OwnedFd>, String),
     /// See [`oom_score`].
     pub(super) oom_score: String,
     /// Where the ranks are, if this is one of several hosts.
@@ -72,12 +76,17 @@ pub(super) fn is_full(folder: &Path) -> bool {
 
 /// The last lines that a rank printed into the file of its standard error.
 pub(super) fn last_words(folder: &Path, rank: u32) -> String {
-    const LINES: usize = 5;
     let mut tail = Tail::default();
     let [_, path] = file_paths(folder, rank);
     if push_end(&mut tail, path).is_err() {
         return String::new();
     }
+    last_lines(&tail)
+}
+
+/// The last lines of what a rank printed, to follow a line of the launcher.
+pub(super) fn last_lines(tail: &Tail) -> String {
+    const LINES: usize = 5;
     let text = tail.text();
     let lines: Vec<_> = text.lines().collect();
     let last = lines.iter().skip(lines.len().saturating_sub(LINES));
@@ -137,7 +146,8 @@ pub(super) fn file_tail(folder: &Path, rank: u32) -> Option<String> {
 /// Refuses what cannot be the name of a variable; the standard library would panic or lie.
 pub(super) fn check_environment(spec: &Spec) -> Result<(), RunError> {
     let bad = |name: &OsStr| name.is_empty() || name.as_bytes().iter().any(|b| b"=\0".contains(b));
-    match spec.env.iter().find(|(name, _)| bad(name)) {
+    let programs = spec.programs();
+    match programs.iter().flat_map(|program| &program.env).find(|(name, _)| bad(name)) {
         Some((name, _)) => Err(RunError::BadVariable { name: name.clone() }),
         None => Ok(()),
     }
@@ -208,22 +218,27 @@ impl Starter {
         let child = command.spawn().map_err(|source| match source.raw_os_error() {
             Some(error) if error == rustix::io::Errno::NOEXEC.raw_os_error() => {
                 let why = "it is neither a program of this machine nor a script".to_owned();
-                RunError::NotExecutable { program: self.common.program.clone(), why }
+                RunError::NotExecutable { program: self.file(rank).to_owned(), why }
             }
             _ => failed(source),
         })?;
         Ok(Newborn { rank, child: Some(child), feed })
     }
 
+    fn file(&self, rank: u32) -> &Path {
+        &program::of(&self.common.programs, rank).1
+    }
+
     fn command(&self, rank: u32) -> io::Result<Command> {
         let (spec, common) = (&self.spec, &self.common);
         let (secret, secret_name) = inherited::pipe(&common.plan.secret)?;
-        let mut command = Command::new(&common.program);
-        command.arg0(&spec.program).args(&spec.args);
-        if let Some(dir) = &spec.dir {
+        let (program, file) = program::of(&common.programs, rank);
+        let mut command = Command::new(file);
+        command.arg0(&program.program).args(&program.args);
+        if let Some(dir) = &program.dir {
             command.current_dir(dir);
         }
-        for (name, value) in &spec.env {
+        for (name, value) in &program.env {
             match value {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),
@@ -240,6 +255,7 @@ impl Starter {
             .env(JOB_VAR, &common.job)
             .env(RANK_VAR, rank.to_string())
             .env(SECRET_VAR, secret_name)
+            .env(BULLETIN_VAR, &common.bulletin.1)
             .env("RMA_SIZE", spec.ranks.to_string())
             .env("RMA_NODE", place.node.to_string())
             .env("RMA_LOCAL_RANK", place.local_rank.to_string())
@@ -251,6 +267,7 @@ impl Starter {
                 cpus: common.plan.cpu(rank).map(cpus::only),
                 descriptors: common.descriptors,
                 secret,
+                bulletin: Arc::clone(&common.bulletin.0),
                 oom_score: common.oom_score.clone(),
                 warden: lock(&self.warden).clone(),
             },
@@ -315,18 +332,19 @@ impl Driver<'_> {
         if let (Some(stdin), Some(feed)) = (pipes.0, newborn.feed.take()) {
             feed.start(stdin).map_err(failed)?;
         }
-        let tail = Arc::new(Mutex::new(Tail::default()));
+        let [tail, error_tail] = [(); 2].map(|()| Arc::new(Mutex::new(Tail::default())));
         self.tails.push(Arc::clone(&tail));
+        self.error_tails.push(Arc::clone(&error_tail));
         let out = pipes.1.map(receiver).transpose().map_err(failed)?;
         let err = pipes.2.map(receiver).transpose().map_err(failed)?;
         let label = (self.spec.label && self.spec.output == Output::Forward).then_some(rank);
-        for (stream, pipe) in [(Stream::Out, out), (Stream::Err, err)] {
+        let both = vec![Arc::clone(&tail), error_tail];
+        for (stream, pipe, tails) in [(Stream::Out, out, vec![tail]), (Stream::Err, err, both)] {
             let Some(pipe) = pipe else { continue };
             let lines = Lines::new(label, line_limit(ranks));
-            let (tail, sink) = (Arc::clone(&tail), self.sink.clone());
-            let stop = self.stop.subscribe();
+            let (sink, stop) = (self.sink.clone(), self.stop.subscribe());
             let source = Source::Pipe(pipe);
-            self.readers.spawn(forward((rank, stream), source, lines, tail, sink, stop));
+            self.readers.spawn(forward((rank, stream), source, lines, tails, sink, stop));
         }
         Ok(())
     }
@@ -337,6 +355,7 @@ impl Driver<'_> {
     pub(super) fn read_hosts(&mut self, streams: Streams, files: Vec<Files>) {
         let ranks = self.spec.ranks;
         self.tails = (0..ranks).map(|_| Arc::default()).collect();
+        self.error_tails = (0..ranks).map(|_| Arc::default()).collect();
         let mut files: Vec<_> = files.into_iter().flatten().flatten().map(Some).collect();
         for (rank, stream, relayed) in streams {
             let file = files.get_mut(rank as usize * 2 + stream as usize).and_then(Option::take);
@@ -346,10 +365,12 @@ impl Driver<'_> {
             }
             let label = (self.spec.label && self.spec.output == Output::Forward).then_some(rank);
             let lines = Lines::new(label, line_limit(ranks));
-            let Some(tail) = self.tails.get(rank as usize).map(Arc::clone) else { continue };
+            let of_errors = self.error_tails.get(rank as usize).filter(|_| stream == Stream::Err);
+            let tails = self.tails.get(rank as usize).into_iter().chain(of_errors);
+            let tails = tails.map(Arc::clone).collect();
             let (sink, stop) = (self.sink.clone(), self.stop.subscribe());
             let source = Source::Host(relayed);
-            self.readers.spawn(forward((rank, stream), source, lines, tail, sink, stop));
+            self.readers.spawn(forward((rank, stream), source, lines, tails, sink, stop));
         }
     }
 }

@@ -81,7 +81,7 @@ impl AbandonPlace {
 }
 
 /// Whether a tag is that of an earlier operation, or the same. They wrap.
-fn is_before(tag: u32, other: u32) -> bool {
+pub(super) fn is_before(tag: u32, other: u32) -> bool {
     other.wrapping_sub(tag) <= u32::MAX / 2
 }
 
@@ -172,7 +172,7 @@ impl Inner {
             Some(peer) => On::Member(self.world_rank(peer), &in_vain),
             None => On::All(&self.group, &in_vain),
         };
-        act(Wait::new(what, on))
+        act(Wait::new(what, on).about(self.about()))
     }
 
     /// This rank waited in vain in an operation, at `at`.

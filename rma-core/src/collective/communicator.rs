@@ -10,7 +10,7 @@ use crate::error::CollectiveError;
 use crate::group::Group;
 use crate::object::{NO_OBJECT, RUNTIME, TIMED};
 use crate::rank::{Rank, WorldRank};
-use crate::transport::Beneath;
+use crate::transport::{About, Beneath};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
@@ -52,6 +52,8 @@ pub(crate) struct Inner {
     /// As `runtime`, for barriers with deadlines of their own: other operations come and go while
     /// one is under way.
     timed: Option<Arc<Self>>,
+    /// It is a window's.
+    of_window: bool,
 }
 
 /// What communicators of one rank share.
@@ -106,6 +108,7 @@ impl Communicator {
         let (id, roots) = (id | RUNTIME, (engine, contributions));
         let mut inner = Inner::plain(roots, id, group.clone(), *rank);
         inner.node = node.clone();
+        inner.of_window = true;
         Self { inner: Arc::new(inner) }
     }
 
@@ -262,7 +265,7 @@ impl Communicator {
         }
         inner.check_nested(what)?;
         let on = On::Peer(inner.engine.transport.job.rank);
-        let wait = Wait { until, ..Wait::new(what, on) };
+        let wait = Wait { until, ..Wait::new(what, on).about(inner.about()) };
         // wait: turn
         Ok(inner.engine.wait_until(wait, || Turn::take_or_await(inner))?)
     }
@@ -319,6 +322,7 @@ impl Inner {
             lanes: Lanes::default(),
             runtime: None,
             timed: None,
+            of_window: false,
         }
     }
 
@@ -389,7 +393,13 @@ impl Inner {
     }
 
     pub(crate) fn wait_for(&self, what: &'static str, peer: Rank) -> Wait<'static> {
-        Wait::new(what, On::Peer(self.world_rank(peer)))
+        Wait::new(what, On::Peer(self.world_rank(peer))).about(self.about())
+    }
+
+    /// What its waits are about.
+    pub(crate) fn about(&self) -> About {
+        let id = self.id & !(RUNTIME | TIMED);
+        if self.of_window { About::Window(id) } else { About::Communicator(id) }
     }
 }
 

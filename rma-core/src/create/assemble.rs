@@ -96,6 +96,7 @@ impl WindowBuilder<'_> {
         let engine = &self.comm.inner.engine;
         window.map_own();
         engine.own_windows().add(window.id().0, &window.part);
+        engine.count_windows(1);
         if engine.has_left() {
             window.part.epoch.set_left();
         }

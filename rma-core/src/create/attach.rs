@@ -204,7 +204,7 @@ impl Window {
         };
         // A rank that leaves in order is inside of nothing, or says so.
         let on = On::Holders(self.group(), None);
-        let wait = Wait { recheck: Some(RECHECK), ..Wait::new("a detach", on) };
+        let wait = Wait { recheck: Some(RECHECK), ..self.wait_on("a detach", on) };
         let unused = || slot.is_unused().then_some(());
         // wait: region
         if let Err(error) = self.engine().wait_until(wait, unused) {

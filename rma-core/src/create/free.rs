@@ -74,6 +74,7 @@ impl Window {
         self.shut_door("free").map_err(No::Unknown)?;
         self.part.regions.iter().for_each(Regions::deregister);
         self.engine().own_windows().remove(self.id());
+        self.engine().count_windows(-1);
         self.engine().close_lines(&self.part, None);
         let result = last();
         // Rank 0 may have the memory of all parts: then all must have taken what they want of it.
@@ -107,7 +108,7 @@ impl Window {
         door.shut();
         // Those inside are threads of this rank, in the middle of one message each.
         let own = self.engine().transport.job.rank;
-        let wait = Wait { recheck: Some(RECHECK), ..Wait::new(what, On::Peer(own)) };
+        let wait = Wait { recheck: Some(RECHECK), ..self.wait_on(what, On::Peer(own)) };
         let empty = || door.is_empty().then_some(());
         // wait: door
         self.engine().wait_until(wait, empty).map_err(|error| self.wait_failed(error))?;

@@ -6,7 +6,7 @@
 //! is left lying in between.
 use crate::config::ProgressAgent;
 use crate::engine::Engine;
-use crate::transport::{Agent, AgentError, Outcome};
+use crate::transport::{Agent, AgentError, Count, Outcome};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, fence};
 use core::time::Duration;
@@ -199,7 +199,7 @@ impl Engine {
     fn progress_of_agent(&self) -> usize {
         let count = self.progress();
         if count > 0 {
-            self.counters.served_by_agent.fetch_add(count as u64, Relaxed);
+            self.counters.add(Count::ServedByAgent, count);
         }
         count
     }

@@ -1,46 +1,70 @@
 //! What one rank did so far.
+use crate::transport::{Bulletin, Count};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// Counts of what one rank did since its start; for tests, benchmarks and `--explain`.
+/// Counts of what one rank did since its start; for tests, benchmarks, `--explain` and
+/// `rma-run top`.
 #[derive(Debug, Default)]
 pub struct Counters {
-    pub(crate) sent: AtomicU64,
-    pub(crate) received: AtomicU64,
-    pub(crate) dropped: AtomicU64,
-    pub(crate) parked: AtomicU64,
-    pub(crate) served_by_agent: AtomicU64,
-    pub(crate) transfers: AtomicU64,
+    /// Unless the launcher reads them.
+    own: [AtomicU64; Count::ALL],
+    bulletin: Option<Bulletin>,
 }
 
 impl Counters {
+    pub(super) fn new(bulletin: Option<Bulletin>) -> Self {
+        Self { bulletin, ..Self::default() }
+    }
+
+    fn of(&self, count: Count) -> &AtomicU64 {
+        match &self.bulletin {
+            Some(bulletin) => bulletin.count(count),
+            None => &self.own[count as usize],
+        }
+    }
+
+    fn get(&self, count: Count) -> u64 {
+        self.of(count).load(Relaxed)
+    }
+
+    pub(crate) fn add(&self, count: Count, by: usize) {
+        self.of(count).fetch_add(by as u64, Relaxed);
+    }
+
+    /// Operations on windows that the calling thread did not perform by load and store alone;
+    /// those, too, of windows with the hint `rma_count`.
+    pub fn operations(&self) -> u64 {
+        self.get(Count::Operations)
+    }
+
     /// Messages sent.
     pub fn messages_sent(&self) -> u64 {
-        self.sent.load(Relaxed)
+        self.get(Count::Sent)
     }
 
     /// Messages received.
     pub fn messages_received(&self) -> u64 {
-        self.received.load(Relaxed)
+        self.get(Count::Received)
     }
 
     /// Transfers that a device was given.
     pub fn transfers(&self) -> u64 {
-        self.transfers.load(Relaxed)
+        self.get(Count::Transfers)
     }
 
     /// Messages received that did not parse, or that no operation waits for; not acted upon.
     pub fn messages_dropped(&self) -> u64 {
-        self.dropped.load(Relaxed)
+        self.get(Count::Dropped)
     }
 
     /// Times a thread of this rank went to sleep in a wait.
     pub fn parked(&self) -> u64 {
-        self.parked.load(Relaxed)
+        self.get(Count::Parked)
     }
 
     /// Messages that the progress agent served, because no other thread of this rank did.
     pub fn served_by_agent(&self) -> u64 {
-        self.served_by_agent.load(Relaxed)
+        self.get(Count::ServedByAgent)
     }
 }

@@ -19,7 +19,7 @@ pub(crate) use outgoing::Sent;
 pub(crate) use outstanding::{
     Answer, Buffer, Clearance, Expected, Failure, Lost, Next, Pending, SlotId,
 };
-pub(crate) use queue::{Lasting, Queue, UnderWay, What};
+pub(crate) use queue::{Lasting, Losses, Queue, UnderWay, What};
 pub(crate) use service::Service;
 pub(crate) use wait::{Asleep, Cause, On, Wait, WaitError};
 
@@ -28,7 +28,7 @@ use crate::memory::pool::SyncPool;
 use crate::object;
 use crate::protocol::message::Head;
 use crate::rank::WorldRank;
-use crate::transport::{Outcome, Transport};
+use crate::transport::{Bulletin, Count, Outcome, Transport};
 use agent::AgentState;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
@@ -45,6 +45,8 @@ pub(crate) struct Engine {
     pub(crate) transport: Transport,
     pub(crate) config: Config,
     pub(crate) counters: Counters,
+    /// Where the launcher reads what this rank waits for.
+    pub(crate) bulletin: Option<Bulletin>,
     pub(crate) outstanding: OutstandingTable,
     pub(crate) queues: Queues,
     pub(crate) sync_blocks: Arc<SyncPool>,
@@ -71,11 +73,13 @@ impl Engine {
     ) -> Arc<Self> {
         let outstanding =
             OutstandingTable::new(config.outstanding_messages, config.credit_messages);
+        let bulletin = transport.members.bulletin();
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             transport,
             config,
-            counters: Counters::default(),
+            counters: Counters::new(bulletin),
+            bulletin,
             outstanding,
             queues: Queues::default(),
             sync_blocks: Arc::default(),
@@ -124,6 +128,11 @@ impl Engine {
         }
     }
 
+    /// The launcher is told how many windows there are.
+    pub(crate) fn count_windows(&self, by: i64) {
+        self.bulletin.iter().for_each(|bulletin| bulletin.count_windows(by));
+    }
+
     pub(crate) fn has_left(&self) -> bool {
         self.left.load(SeqCst)
     }
@@ -147,7 +156,7 @@ impl Engine {
         // again if that was the last.
         let retried = retried + self.service.look_around(self);
         if count > 0 {
-            self.counters.received.fetch_add(count as u64, Relaxed);
+            self.counters.add(Count::Received, count);
             self.send_outbox();
             // Another thread of this rank may be asleep until just this came.
             self.transport.sleep.ring(self.transport.job.rank);
@@ -172,7 +181,7 @@ impl Engine {
         let handled = parsed
             .is_some_and(|(kind, head, body)| self.service.handle(self, from, kind, &head, body));
         if !handled {
-            self.counters.dropped.fetch_add(1, Relaxed);
+            self.counters.add(Count::Dropped, 1);
         }
     }
 }

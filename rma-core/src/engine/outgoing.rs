@@ -3,7 +3,7 @@ use crate::engine::{Cause, Engine, Pending, SlotId, Wait, WaitError};
 use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::outbox::{Outbox, Parcel};
 use crate::rank::WorldRank;
-use crate::transport::SubmitError;
+use crate::transport::{Count, SubmitError};
 use core::mem;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
@@ -75,7 +75,7 @@ impl Engine {
     ) -> Option<Result<(), WaitError>> {
         let cause = match self.transport.send(to, head.as_bytes(), body) {
             Ok(()) => {
-                self.counters.sent.fetch_add(1, Relaxed);
+                self.counters.add(Count::Sent, 1);
                 return Some(Ok(()));
             }
             Err(SubmitError::Again) => return None,
@@ -123,7 +123,7 @@ impl Engine {
     /// credit for.
     pub(crate) fn keep(&self, to: WorldRank, parcel: Parcel) {
         if !self.outgoing.with(|outbox| outbox.handle(to, parcel)) {
-            self.counters.dropped.fetch_add(1, Relaxed);
+            self.counters.add(Count::Dropped, 1);
         }
     }
 
@@ -139,7 +139,7 @@ impl Engine {
             false => self.transport.send(to, head, body),
         };
         match sent {
-            Ok(()) => _ = self.counters.sent.fetch_add(1, Relaxed),
+            Ok(()) => self.counters.add(Count::Sent, 1),
             // What this process is short of, it may have again later.
             Err(SubmitError::Again | SubmitError::Unreachable(_)) => return Sent::Nothing,
             Err(SubmitError::PeerFailed(_)) => {}

@@ -2,7 +2,7 @@
 use crate::engine::Engine;
 use crate::group::Group;
 use crate::rank::{Rank, WorldRank};
-use crate::transport::{ImportError, PeerState};
+use crate::transport::{About, Count, ImportError, PeerState, Telling, Whom};
 use core::hint;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
@@ -15,6 +15,8 @@ pub(crate) struct Wait<'a> {
     /// As it stands in an error.
     pub(crate) what: &'static str,
     pub(crate) on: On<'a>,
+    /// The object that it is about, as the launcher is told.
+    pub(crate) about: About,
     /// How often to look although no rank rang; `None` where every change rings.
     pub(crate) recheck: Option<Duration>,
     /// The first of these looks come sooner, each after half as long again as the one before: what
@@ -27,7 +29,25 @@ pub(crate) struct Wait<'a> {
 impl<'a> Wait<'a> {
     /// One that every change rings for, and that the configuration alone bounds.
     pub(crate) fn new(what: &'static str, on: On<'a>) -> Self {
-        Self { what, on, recheck: None, soon: false, until: None }
+        Self { what, on, about: About::Rank, recheck: None, soon: false, until: None }
+    }
+
+    /// One that is about that object.
+    pub(crate) fn about(self, about: About) -> Self {
+        Self { about, ..self }
+    }
+}
+
+impl On<'_> {
+    /// As the launcher is told.
+    fn whom(self) -> Whom {
+        match self {
+            On::Peer(peer) | On::Member(peer, _) => Whom::Rank(peer.0),
+            On::Named(named) => named(0).map_or(Whom::Unknown, |peer| Whom::Rank(peer.0)),
+            On::All(group, _) => Whom::All(group.some()),
+            On::Holders(group, home) => Whom::Holders(group.some(), home.map(|home| home.0)),
+            On::AnyOf(group) => Whom::Any(group.some()),
+        }
     }
 }
 
@@ -68,6 +88,8 @@ pub(crate) struct Asleep {
     served: usize,
     /// After what time it looked again, the last time.
     rechecked: Duration,
+    /// Since it slept for the first time.
+    told: Option<Telling>,
 }
 
 impl Asleep {
@@ -256,11 +278,26 @@ impl Engine {
             // on it.
             self.look_at_some(&Group::world(self.transport.job.size), asleep.looks);
         }
-        self.counters.parked.fetch_add(1, Relaxed);
+        self.counters.add(Count::Parked, 1);
+        self.tell_wait(wait, asleep);
         let recheck = asleep.recheck(wait);
         let nap = timeout.into_iter().chain(recheck).chain(self.recheck()).min();
         self.transport.sleep.park(ticket, nap);
         None
+    }
+
+    /// Has the launcher see what a thread is about to sleep for. A wait that spins is short, and
+    /// not told of.
+    fn tell_wait(&self, wait: Wait<'_>, asleep: &mut Asleep) {
+        let Some(bulletin) = &self.bulletin else { return };
+        match (&asleep.told, wait.on) {
+            (None, on) => {
+                let now = self.transport.sleep.now();
+                asleep.told = bulletin.tell(wait.what, wait.about, on.whom(), now);
+            }
+            (Some(told), On::Named(named)) => told.set_peer(named(asleep.looks / LOOKS)),
+            (Some(_), _) => {}
+        }
     }
 
     /// The end of a wait, told to the launcher, which finds out why ranks fail.

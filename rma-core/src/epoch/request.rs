@@ -354,7 +354,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
             engine.outstanding.debtor(pending, turn).or_else(transfers)
         };
         let recheck = (!alone).then_some(RECHECK);
-        let wait = Wait { recheck, ..Wait::new(REQUEST_WAIT, On::Named(&debtor)) };
+        let wait = Wait { recheck, ..window.wait_on(REQUEST_WAIT, On::Named(&debtor)) };
         let done = || {
             requests.iter().position(|request| {
                 if !alone && request.pending().is_some() {

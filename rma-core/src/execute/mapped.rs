@@ -196,7 +196,7 @@ impl Window {
             self.group().world_rank(holder)
         };
         let on = On::Named(&holder);
-        let wait = Wait { recheck: Some(stripe::RECHECK), ..Wait::new("an accumulate", on) };
+        let wait = Wait { recheck: Some(stripe::RECHECK), ..self.wait_on("an accumulate", on) };
         let taken = || stripe::try_one(block, offset, self.rank());
         // wait: stripe
         self.engine().wait_until(wait, taken).map_err(|error| self.wait_failed(error))

@@ -14,7 +14,7 @@ use crate::error::RmaError;
 use crate::memory::target::{Permit, Span, held};
 use crate::operation::{Action, Operation, Side};
 use crate::rank::{Rank, WorldRank};
-use crate::transport::Cma;
+use crate::transport::{Cma, Count};
 use crate::window::{Counts, DeviceRoute, Where, Window};
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
@@ -176,6 +176,10 @@ impl Window {
             Path::Cma | Path::Messages => Route::Messages(world),
         };
         self.counts.count(&route);
+        if self.counts_all || matches!(route, Route::Cma(_) | Route::Device(_) | Route::Messages(_))
+        {
+            self.engine().counters.add(Count::Operations, 1);
+        }
         Ok((route, there))
     }
 

@@ -28,7 +28,7 @@ impl Grant for Ungranted {
             return true;
         }
         let on = On::Holders(part.comm.group(), Some(part.comm.world_rank(self.target)));
-        let wait = Wait { until, ..Wait::new(LOCK, on) };
+        let wait = Wait { until, ..Wait::new(LOCK, on).about(part.comm.inner.about()) };
         // wait: grant
         let Err(error) = engine.wait_until(wait, || self.look(engine)) else { return true };
         let sleep = &engine.transport.sleep;
@@ -233,7 +233,7 @@ impl Window {
     ) -> Result<(WorldRank, u64, Wait<'_>), RmaError> {
         let (home, about) = self.home_of(key).ok_or_else(|| self.no_such_rank(key))?;
         let on = On::Holders(self.group(), Some(home));
-        Ok((home, about, Wait { until, ..Wait::new(LOCK, on) }))
+        Ok((home, about, Wait { until, ..self.wait_on(LOCK, on) }))
     }
 
     /// Asks for a lock; answers with the slot of the request.

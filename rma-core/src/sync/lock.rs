@@ -150,7 +150,7 @@ impl Window {
 
     /// A wait for the holders of a lock.
     fn wait_for_lock(&self, recheck: Option<Duration>, until: Option<Duration>) -> Wait<'_> {
-        Wait { recheck, until, ..Wait::new("a lock", On::Holders(self.group(), None)) }
+        Wait { recheck, until, ..self.wait_on("a lock", On::Holders(self.group(), None)) }
     }
 
     /// Gives the lock at `home` back.

@@ -6,8 +6,8 @@
 
 use super::agent::{Agent, AgentBody, AgentError};
 use super::{
-    Job, Limits, Members, Messages, Outcome, Parts, PeerState, Remote, Shared, Sleep, SubmitError,
-    Ticket, Transport,
+    Bulletin, Job, Limits, Members, Messages, Outcome, Parts, PeerState, Remote, Shared, Sleep,
+    SubmitError, Ticket, Transport,
 };
 use crate::rank::WorldRank;
 use crate::word::{Word, fence};
@@ -278,6 +278,10 @@ unsafe impl Members for Composed {
 
     fn note(&self, text: &str) {
         self.near.members.note(text);
+    }
+
+    fn bulletin(&self) -> Option<Bulletin> {
+        self.near.members.bulletin()
     }
 
     fn is_fork(&self) -> bool {

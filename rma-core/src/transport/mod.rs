@@ -9,17 +9,21 @@
 mod agent;
 mod backing;
 mod beneath;
+mod bulletin;
 mod composed;
 mod file_mappings;
 mod remote;
 
+pub use crate::group::SomeRanks;
 pub use crate::rank::WorldRank;
 pub use agent::{Agent, AgentBody, AgentError};
 pub use backing::{Backing, CommitGroup, Extent, HintChange, PersistError, Place};
 pub(crate) use backing::{EXTENTS_MAX, flaw};
 pub use beneath::Beneath;
+pub use bulletin::{About, Bulletin, ToldRank, ToldWait, Whom};
+pub(crate) use bulletin::{Count, Telling};
 pub use composed::{Network, Waker};
-pub use file_mappings::{Announced, FileId, FileMapping};
+pub use file_mappings::{Announced, FileId, FileMapping, FileWatch};
 pub use remote::{
     Addressing, Atomic, DeviceError, Endpoint, Keys, LayoutCosts, Moment, PostError, Posted,
     RegisterError, Registration, Remote, RemoteKey, RemoteLimits, There, Transfer,
@@ -419,6 +423,11 @@ pub unsafe trait Members: Send + Sync {
     /// Something that the user who started the job may want to know, once for each text.
     fn note(&self, text: &str) {
         _ = text;
+    }
+    /// Where this rank tells what it waits for, and counts, if there is a launcher to read it. For
+    /// one engine: asked once.
+    fn bulletin(&self) -> Option<Bulletin> {
+        None
     }
     /// Whether this process is a fork of the rank's: it has copies of all handles, but no rank is
     /// to hear of it. Constant in a process, and cheap: asked by every guard that is dropped.

@@ -64,7 +64,7 @@ impl Awaited<'_> {
 
     fn on_anyone(&self, until: Option<Duration>) -> Wait<'_> {
         let on = On::AnyOf(self.view.window.group());
-        let wait = Wait::new("a wait for a value", on);
+        let wait = self.view.window.wait_on("a wait for a value", on);
         Wait { recheck: Some(RECHECK), soon: true, until, ..wait }
     }
 

@@ -42,7 +42,7 @@ pub use user::{RawPart, WindowMemory};
 
 use crate::collective::Communicator;
 use crate::config::PathHint;
-use crate::engine::{Engine, Wait};
+use crate::engine::{Engine, On, Wait};
 use crate::group::Group;
 use crate::memory::accumulate::Integers;
 use crate::memory::pool::{PeerBlock, SyncBlock};
@@ -50,9 +50,8 @@ use crate::memory::target::{Marks, Tables};
 use crate::object::WindowId;
 use crate::protocol::lock;
 use crate::rank::Rank;
-use crate::transport::{Descriptor, Mapped};
+use crate::transport::{About, Descriptor, Mapped};
 use bytemuck::{Pod, Zeroable};
-use core::any::Any;
 use core::fmt;
 use core::slice;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -268,23 +267,9 @@ impl Window {
         self.part.comm.inner.wait_for(what, target)
     }
 
-    /// Attaches a value to the window on this rank, and returns the one of this type that it had.
-    ///
-    /// Types are keys: a program that wants several wraps them in types of its own. The window
-    /// drops its attributes when it is freed or dropped, so `Drop` does what MPI's delete callback
-    /// does, unless the program still has the value (MPI 4.1, section 7.7.3).
-    pub fn set_attribute<V: Any + Send + Sync>(&self, value: V) -> Option<Arc<V>> {
-        self.settings.set_attribute(value)
-    }
-
-    /// The attribute of this type, if there is one.
-    pub fn attribute<V: Any + Send + Sync>(&self) -> Option<Arc<V>> {
-        self.settings.attribute()
-    }
-
-    /// Takes the attribute of this type away.
-    pub fn remove_attribute<V: Any + Send + Sync>(&self) -> Option<Arc<V>> {
-        self.settings.remove_attribute()
+    /// A wait of an operation on this window.
+    pub(crate) fn wait_on<'a>(&self, what: &'static str, on: On<'a>) -> Wait<'a> {
+        Wait::new(what, on).about(About::Window(self.id().0))
     }
 }
 

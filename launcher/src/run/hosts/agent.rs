@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ChildStdin;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -28,6 +28,7 @@ use super::super::start::{self, Newborn, OnHost, Starter};
 use super::super::{capacity, cpus, groups, program, signals};
 use super::address;
 use super::talk::{BEAT, GREETING, Order, PIECE, Print, Task, WINDOW, Word};
+use crate::bulletin;
 use crate::client::{Fate, Host};
 use crate::start::Secret;
 use crate::wire::{self, FRAME_MAX, FromLauncher};
@@ -159,7 +160,7 @@ async fn serve() -> u8 {
 struct Prepared {
     task: Task,
     spec: Spec,
-    program: PathBuf,
+    programs: Vec<program::Found>,
     cpus: Vec<u32>,
     descriptors: capacity::Descriptors,
     address: String,
@@ -176,7 +177,9 @@ impl Prepared {
         }
         let spec = spec(&task);
         start::check_environment(&spec)?;
-        let program = program::find(&spec)?;
+        let programs = program::find(&spec)?;
+        // The launcher refuses jobs of several programs on hosts.
+        let program = programs[0].1.clone();
         let print = Print::of(&program).map_err(|error| RunError::NotExecutable {
             program: program.clone(),
             why: format!("it cannot be read: {error}"),
@@ -192,7 +195,7 @@ impl Prepared {
         let address = address::of_host(&task.hosts, task.host as usize, ssh);
         // Networks that are no internet have addresses of their own.
         let address = address.unwrap_or_else(|| LOOP_BACK.to_owned());
-        Ok(Prepared { task, spec, program, cpus, descriptors, address })
+        Ok(Prepared { task, spec, programs, cpus, descriptors, address })
     }
 }
 
@@ -256,7 +259,7 @@ impl Agent {
         voice: Voice,
         sender: UnboundedSender<Input>,
     ) -> Result<Agent, RunError> {
-        let Prepared { task, mut spec, program, cpus, descriptors, address } = prepared;
+        let Prepared { task, mut spec, mut programs, cpus, descriptors, address } = prepared;
         let system = |what| move |source| RunError::System { what, source };
         let mut processes =
             Processes::new(true, task.first).map_err(system("becoming the parent of orphans"))?;
@@ -270,14 +273,18 @@ impl Agent {
         tokio::spawn(bootstrap::serve(listener, Arc::clone(&plan), told, strangers));
         let (hold, held) = mpsc::channel();
         spec.program = OsString::from_vec(task.called.clone());
+        programs[0].0.program = spec.program.clone();
+        let created = bulletin::create(task.job.size);
+        let (words, named) = created.map_err(system("reserving memory for what ranks tell"))?;
         let starter = Starter {
             spec,
             common: start::Common {
                 job: task.name.clone(),
-                program,
+                programs,
                 plan,
                 address: port,
                 descriptors: descriptors.ranks,
+                bulletin: (words, named),
                 oom_score: start::oom_score(),
                 host: Some(OnHost {
                     node: task.host,
@@ -488,7 +495,7 @@ impl Agent {
             Input::Event(Event::Exited { rank, exit }) => return self.exited(rank, exit),
             Input::Departed { rank, fate } => Word::Departed { rank, fate },
             Input::CoreDumped(rank) => Word::CoreDumped { rank },
-            Input::Joined { rank, answers } => {
+            Input::Joined { rank, answers, .. } => {
                 self.answers.insert(rank, answers);
                 Word::Joined { rank }
             }
@@ -513,9 +520,11 @@ impl Agent {
                 return;
             }
             // Those of a launcher.
-            Input::Event(_) | Input::Host(..) | Input::HostLost(_) | Input::OutOfMemory(_) => {
-                return;
-            }
+            Input::Event(_)
+            | Input::Host(..)
+            | Input::HostLost(_)
+            | Input::OutOfMemory(_)
+            | Input::Queried(_) => return,
         };
         self.voice.say(&word);
     }

@@ -454,6 +454,11 @@ impl Hosts {
         }
     }
 
+    /// The name of the host of a rank, if it is not on this machine.
+    pub(super) fn name_of(&self, rank: u32) -> Option<&str> {
+        self.of(rank).map(|link| link.part.name.as_str())
+    }
+
     fn of(&self, rank: u32) -> Option<&Link> {
         let holds = |part: &HostPart| (part.first..part.first + part.ranks).contains(&rank);
         self.links.iter().find(|link| holds(&link.part))

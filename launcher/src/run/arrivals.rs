@@ -1,0 +1,155 @@
+//! Says which ranks are not there yet, when others wait for them and nothing has been heard for a
+//! while. No process, no clock.
+
+use std::time::Duration;
+
+use super::cpus::ranges;
+
+/// Silence after which it is said for the first time; each further time after twice as long.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// Who has come; times count from the start of the job.
+#[derive(Debug)]
+pub(super) struct Arrivals {
+    ranks: u32,
+    started: u32,
+    joined: Vec<bool>,
+    /// A rank has ended: what is missing may never come, and the job's end says why.
+    over: bool,
+    /// When to say something.
+    due: Duration,
+    silence: Duration,
+    said: bool,
+}
+
+impl Arrivals {
+    pub(super) fn new(ranks: u32) -> Arrivals {
+        Arrivals {
+            ranks,
+            started: 0,
+            joined: vec![false; ranks as usize],
+            over: false,
+            due: SILENCE,
+            silence: SILENCE,
+            said: false,
+        }
+    }
+
+    /// A process was started.
+    pub(super) fn handle_started(&mut self, now: Duration) {
+        self.started += 1;
+        self.due = now + self.silence;
+    }
+
+    /// A rank joined; what to say, if the user was told that some are late.
+    pub(super) fn handle_joined(&mut self, rank: u32, now: Duration) -> Option<String> {
+        if let Some(joined) = self.joined.get_mut(rank as usize) {
+            *joined = true;
+        }
+        self.due = now + self.silence;
+        let all = || format!("all {} ranks are up, after {:.1} s", self.ranks, now.as_secs_f64());
+        (self.said && self.missing().is_empty()).then(all)
+    }
+
+    /// A process ended, or is to end.
+    pub(super) fn handle_end(&mut self) {
+        self.over = true;
+    }
+
+    /// When to call [`handle_tick`](Self::handle_tick), if something may have to be said then.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        // Of programs that never join, nothing is known but that they were started.
+        let joins = self.joined.contains(&true);
+        let waits = self.started < self.ranks || (joins && self.joined.contains(&false));
+        (waits && !self.over).then_some(self.due)
+    }
+
+    /// Time went by; what to say.
+    pub(super) fn handle_tick(&mut self, now: Duration) -> Option<String> {
+        self.deadline().filter(|due| *due <= now)?;
+        self.silence *= 2;
+        self.due = now + self.silence;
+        self.said = true;
+        let ranks = self.ranks;
+        if self.started < ranks {
+            let started = self.started;
+            return Some(format!("{started} of {ranks} ranks are started; rank {started} is next"));
+        }
+        let missing = self.missing();
+        let word = if missing.len() == 1 { "rank" } else { "ranks" };
+        Some(format!(
+            "{} of {ranks} ranks are up; waiting for {word} {}",
+            ranks as usize - missing.len(),
+            ranges(&missing)
+        ))
+    }
+
+    fn missing(&self) -> Vec<u32> {
+        let ranks = self.joined.iter().zip(0..);
+        ranks.filter_map(|(joined, rank)| (!joined).then_some(rank)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn started(ranks: u32) -> Arrivals {
+        let mut arrivals = Arrivals::new(ranks);
+        (0..ranks).for_each(|_| arrivals.handle_started(seconds(0)));
+        arrivals
+    }
+
+    #[test]
+    fn ranks_that_others_wait_for_are_named_after_a_silence() {
+        let mut arrivals = started(64);
+        for rank in (0..64).filter(|rank| ![3, 17].contains(rank)) {
+            assert_eq!(arrivals.handle_joined(rank, seconds(1)), None);
+        }
+        assert_eq!(arrivals.deadline(), Some(seconds(3)));
+        assert_eq!(arrivals.handle_tick(seconds(2)), None);
+        let text = "62 of 64 ranks are up; waiting for ranks 3, 17";
+        assert_eq!(arrivals.handle_tick(seconds(3)).as_deref(), Some(text));
+        assert_eq!(arrivals.deadline(), Some(seconds(7)), "less and less often");
+        assert_eq!(arrivals.handle_joined(3, seconds(6)), None);
+        let text = "63 of 64 ranks are up; waiting for rank 17";
+        assert_eq!(arrivals.handle_tick(seconds(10)).as_deref(), Some(text));
+        let text = "all 64 ranks are up, after 11.0 s";
+        assert_eq!(arrivals.handle_joined(17, seconds(11)).as_deref(), Some(text));
+        assert_eq!(arrivals.deadline(), None);
+    }
+
+    #[test]
+    fn programs_that_never_join_are_not_waited_for() {
+        let mut arrivals = started(2);
+        assert_eq!(arrivals.deadline(), None);
+        assert_eq!(arrivals.handle_tick(seconds(9)), None);
+    }
+
+    #[test]
+    fn a_quick_start_says_nothing() {
+        let mut arrivals = started(1);
+        assert_eq!(arrivals.handle_joined(0, seconds(1)), None);
+        assert_eq!(arrivals.deadline(), None);
+    }
+
+    #[test]
+    fn processes_that_take_long_to_start_are_counted() {
+        let mut arrivals = Arrivals::new(3);
+        arrivals.handle_started(seconds(1));
+        let text = "1 of 3 ranks are started; rank 1 is next";
+        assert_eq!(arrivals.handle_tick(seconds(3)).as_deref(), Some(text));
+    }
+
+    #[test]
+    fn where_a_rank_has_ended_nothing_is_waited_for() {
+        let mut arrivals = started(2);
+        assert_eq!(arrivals.handle_joined(0, seconds(1)), None);
+        arrivals.handle_end();
+        assert_eq!(arrivals.deadline(), None);
+    }
+}

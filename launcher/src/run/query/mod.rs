@@ -1,0 +1,308 @@
+//! Jobs that run can be asked: each launcher listens at an abstract socket, which is gone with it,
+//! whatever ends it. Its name says whose job it is, and the kernel says who is at either end.
+
+mod top;
+mod view;
+mod why;
+
+use std::io::{self, ErrorKind};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener as Listener, UnixStream as Stream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{Semaphore, oneshot};
+
+pub(super) use view::read;
+pub use view::{JobView, RankView, Stage, Told, Usage, WaitView, WhomView};
+pub(super) use why::{lines, quoted};
+pub use {top::Top, why::Why};
+
+use super::driver::Input;
+use crate::codec::{wire_enum, wire_struct};
+use crate::wire::{self, FRAME_MAX, HELLO_MAX};
+
+/// Names begin with that, the number of the user, and the number of the process.
+const PREFIX: &str = "rma-run";
+/// Callers that are answered at a time; more are turned away.
+const CALLERS: usize = 8;
+/// How long a question, and the answer, may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A question.
+#[derive(Debug, PartialEq)]
+struct Query {
+    /// Of the bootstrap, with which what is told changes.
+    version: u16,
+}
+
+/// An answer.
+#[derive(Debug, PartialEq)]
+enum Answer {
+    View {
+        view: JobView,
+    },
+    /// The launcher is of another version.
+    Version {
+        launcher: u16,
+    },
+}
+
+wire_struct!(Query { version });
+wire_enum!(Answer { 0 = View { view: view }, 1 = Version { launcher: launcher } });
+
+/// Why a job could not be asked.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum QueryError {
+    /// None of this user's jobs runs.
+    #[error(
+        "no job of yours runs on this machine (in this network namespace); \
+         `rma-run -n N PROGRAM` starts one"
+    )]
+    NoJob,
+    /// None of this user's jobs is the one asked for.
+    #[error("no job of yours is called {job:?}, or has that process of rma-run; {}", listed(jobs))]
+    NoSuchJob {
+        /// The name, or process, asked for.
+        job: String,
+        /// Those that run.
+        jobs: Vec<JobView>,
+    },
+    /// It is not said which of several.
+    #[error("several jobs run, say which by its name or the process of rma-run; {}", listed(jobs))]
+    Several {
+        /// Those that run.
+        jobs: Vec<JobView>,
+    },
+    /// The launcher does not answer.
+    #[error(
+        "process {launcher} of rma-run does not answer: {source}; it may be stopped, or about to \
+         end"
+    )]
+    Silent {
+        /// The launcher.
+        launcher: u32,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The launcher is of another version.
+    #[error(
+        "process {launcher} of rma-run is of another version: it speaks bootstrap version \
+         {theirs}, this one {}; ask with the rma-run that started the job",
+        wire::VERSION
+    )]
+    Version {
+        /// The launcher.
+        launcher: u32,
+        /// Its version.
+        theirs: u16,
+    },
+    /// The system does not say which sockets there are.
+    #[error("jobs are found in /proc/net/unix, which cannot be read: {0}; is /proc mounted?")]
+    Sockets(#[source] io::Error),
+}
+
+crate::debug_as_display!(QueryError);
+
+impl QueryError {
+    /// What `rma-run` exits with.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            QueryError::NoSuchJob { .. } | QueryError::Several { .. } => 2,
+            _ => 1,
+        }
+    }
+}
+
+/// Jobs, to choose from.
+fn listed(jobs: &[JobView]) -> String {
+    let lines = jobs.iter().map(|job| format!("\n  {}", why::heading(job)));
+    match jobs {
+        [] => "none runs that answers".to_owned(),
+        _ => format!("there are:{}", lines.collect::<String>()),
+    }
+}
+
+/// Answers questions from now on, until the task is dropped; not where another process could not be
+/// answered, either, since the system has no abstract sockets.
+pub(super) fn serve(inputs: UnboundedSender<Input>) -> io::Result<()> {
+    let random = wire::random()?;
+    let digits: String = random.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let (user, process) = (geteuid().as_raw(), std::process::id());
+    let name = format!("{PREFIX}/{user}/{process}/{digits}");
+    let listener = Listener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+    listener.set_nonblocking(true)?;
+    let listener = UnixListener::from_std(listener)?;
+    tokio::spawn(async move {
+        let callers = Arc::new(Semaphore::new(CALLERS));
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(permit) = Arc::clone(&callers).try_acquire_owned() else { continue };
+            let inputs = inputs.clone();
+            tokio::spawn(async move {
+                // A caller that goes, or says nothing, gets no answer.
+                let _ = tokio::time::timeout(PATIENCE, answer(stream, inputs)).await;
+                drop(permit);
+            });
+        }
+    });
+    Ok(())
+}
+
+async fn answer(mut stream: UnixStream, inputs: UnboundedSender<Input>) -> io::Result<()> {
+    let caller = stream.peer_cred()?.uid();
+    if caller != geteuid().as_raw() && caller != 0 {
+        return Ok(());
+    }
+    let mut prefix = [0; 4];
+    stream.read_exact(&mut prefix).await?;
+    let mut body = vec![0; wire::announced(prefix, HELLO_MAX)?];
+    stream.read_exact(&mut body).await?;
+    let Query { version } = wire::decode(&body)?;
+    let answer = if version == wire::VERSION {
+        let (to, view) = oneshot::channel();
+        // The driver is gone only when the job is over, and so is this task soon.
+        let _ = inputs.send(Input::Queried(to));
+        let Ok(view) = view.await else { return Ok(()) };
+        Answer::View { view }
+    } else {
+        Answer::Version { launcher: wire::VERSION }
+    };
+    stream.write_all(&wire::encode(&answer)?).await
+}
+
+/// A launcher that listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Found {
+    launcher: u32,
+    socket: String,
+}
+
+/// Launchers of that user's jobs, of everybody's for the superuser, among the system's sockets.
+fn launchers(sockets: &str, user: u32) -> Vec<Found> {
+    let mut found: Vec<Found> = Vec::new();
+    for line in sockets.lines() {
+        // An abstract name begins with an @ here, and has no spaces if it is one of ours.
+        let Some(socket) = line.split_ascii_whitespace().nth(7) else { continue };
+        let Some(socket) = socket.strip_prefix('@') else { continue };
+        let [PREFIX, owner, launcher, _] = *socket.split('/').collect::<Vec<_>>() else { continue };
+        let (Ok(owner), Ok(launcher)) = (owner.parse::<u32>(), launcher.parse()) else { continue };
+        let found_before = found.iter().any(|other| other.socket == socket);
+        if (owner == user || user == 0) && !found_before {
+            found.push(Found { launcher, socket: socket.to_owned() });
+        }
+    }
+    found.sort_by_key(|found| found.launcher);
+    found
+}
+
+/// Asks a launcher; `None` if another user's process listens there, or none any more.
+fn query(found: &Found) -> Option<Result<JobView, QueryError>> {
+    let launcher = found.launcher;
+    let silent = |source: io::Error| {
+        let source = match source.kind() {
+            ErrorKind::WouldBlock => io::Error::other(format!("nothing for {PATIENCE:?}")),
+            _ => source,
+        };
+        QueryError::Silent { launcher, source }
+    };
+    let address = SocketAddr::from_abstract_name(&found.socket).ok()?;
+    let stream = Stream::connect_addr(&address).ok()?;
+    let owner = socket_peercred(&stream).ok()?.uid;
+    if owner != geteuid() && !owner.is_root() && !geteuid().is_root() {
+        return None;
+    }
+    let asked = stream
+        .set_read_timeout(Some(PATIENCE))
+        .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+        .and_then(|()| wire::write(&stream, &Query { version: wire::VERSION }))
+        .and_then(|()| wire::read(&stream, FRAME_MAX));
+    Some(match asked {
+        Ok(Answer::View { view }) => Ok(view),
+        Ok(Answer::Version { launcher: theirs }) => Err(QueryError::Version { launcher, theirs }),
+        Err(error) => Err(silent(error)),
+    })
+}
+
+/// The job of that name, or that process of `rma-run`; or the only one of this user.
+///
+/// # Errors
+///
+/// When there is none, or several, and when its launcher does not answer.
+pub fn find(job: Option<&str>) -> Result<JobView, QueryError> {
+    let sockets = std::fs::read("/proc/net/unix").map_err(QueryError::Sockets)?;
+    let found = launchers(&String::from_utf8_lossy(&sockets), geteuid().as_raw());
+    let process = job.and_then(|job| job.parse::<u32>().ok());
+    if let Some(process) = process {
+        let launcher = found.iter().filter(|found| found.launcher == process);
+        if let Some(answer) = launcher.filter_map(query).next() {
+            return answer;
+        }
+    }
+    let (mut jobs, mut failed) = (Vec::new(), None);
+    for answer in found.iter().filter_map(query) {
+        match answer {
+            Ok(view) => jobs.push(view),
+            Err(error) => failed = Some(error),
+        }
+    }
+    let Some(name) = job else {
+        return match (jobs.len(), failed) {
+            (1, None) => Ok(jobs.remove(0)),
+            (0, None) => Err(QueryError::NoJob),
+            (0, Some(error)) => Err(error),
+            _ => Err(QueryError::Several { jobs }),
+        };
+    };
+    let mut named = jobs.iter().filter(|view| view.name.as_deref() == Some(name));
+    match (named.next(), named.next()) {
+        (Some(view), None) => Ok(view.clone()),
+        (Some(_), Some(_)) => {
+            jobs.retain(|view| view.name.as_deref() == Some(name));
+            Err(QueryError::Several { jobs })
+        }
+        _ => Err(QueryError::NoSuchJob { job: name.to_owned(), jobs }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOCKETS: &str = "Num       RefCount Protocol Flags    Type St Inode Path\n\
+        0000: 00000002 00000000 00010000 0001 01 100 @rma-run/7/4711/ab\n\
+        0000: 00000003 00000000 00000000 0001 03 101 @rma-run/7/4711/ab\n\
+        0000: 00000002 00000000 00010000 0001 01 102 @rma-run/8/4712/cd\n\
+        0000: 00000002 00000000 00010000 0001 01 103 @rma-run/7/12/ef\n\
+        0000: 00000002 00000000 00010000 0001 01 104 /run/rma-run/7/1/ab\n\
+        0000: 00000002 00000000 00010000 0001 01 105 @rma-run/x/1/ab\n\
+        0000: 00000002 00000000 00010000 0001 01 106\n";
+
+    #[test]
+    fn launchers_are_found_by_the_names_of_their_sockets() {
+        let of = |user| {
+            let found = launchers(SOCKETS, user).into_iter();
+            found.map(|found| found.launcher).collect::<Vec<_>>()
+        };
+        assert_eq!(of(7), [12, 4711]);
+        assert_eq!(of(8), [4712]);
+        assert_eq!(of(9), []);
+        assert_eq!(of(0), [12, 4711, 4712]);
+    }
+
+    #[test]
+    fn answers_travel() {
+        let view = why::tests::view();
+        let frame = wire::encode(&Answer::View { view }).unwrap();
+        let back: Answer = wire::decode(&frame[4..]).unwrap();
+        assert_eq!(back, Answer::View { view: why::tests::view() });
+        for len in 0..frame.len() - 4 {
+            assert!(wire::decode::<Answer>(&frame[4..4 + len]).is_err());
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What there is to see of a job that runs: taken by its launcher, who knows the ranks and reads
+//! what they tell.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use rma_core::transport::{About, Bulletin, SomeRanks, ToldWait, Whom};
+use rustix::param::{clock_ticks_per_second, page_size};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::bulletin;
+use crate::codec::{wire_enum, wire_struct};
+use crate::run::cpus;
+
+/// A job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobView {
+    /// The process of `rma-run`.
+    pub launcher: u32,
+    /// What `--name` says.
+    pub name: Option<String>,
+    /// The program; several with " : " between them.
+    pub program: String,
+    /// The machine's name.
+    pub host: String,
+    /// Since when it runs.
+    pub age: Duration,
+    /// Its ranks, in order.
+    pub ranks: Vec<RankView>,
+}
+
+/// A rank.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RankView {
+    /// How far it has come.
+    pub stage: Stage,
+    /// Its process, once there is one: the one that joined the job, or the one that was started.
+    pub process: Option<u32>,
+    /// What the system says of the process.
+    pub usage: Option<Usage>,
+    /// What it tells, once it has joined.
+    pub told: Option<Told>,
+}
+
+/// How far a rank has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// It is not started yet.
+    Waiting,
+    /// It runs, and has not joined the job.
+    Started,
+    /// It joins the job, for which it waits for all.
+    Meeting,
+    /// It takes part.
+    Joined,
+    /// It has left the job, and still runs.
+    Left,
+    /// It is over.
+    Ended,
+}
+
+/// What a process uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Usage {
+    /// The letter that `ps` shows: `R` runs, `S` sleeps, `D` waits for a device, `T` is stopped.
+    pub state: u8,
+    /// Time of CPUs so far.
+    pub cpu: Duration,
+    /// Bytes in memory, those that it shares with others included.
+    pub resident: u64,
+}
+
+/// What a rank tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// What its threads wait for.
+    pub waits: Vec<WaitView>,
+    /// Windows that are not freed.
+    pub windows: u64,
+    /// See [`Counters::operations`](rma_core::Counters::operations).
+    pub operations: u64,
+    /// Messages sent and received.
+    pub messages: u64,
+    /// Times that a thread went to sleep in a wait.
+    pub parked: u64,
+}
+
+/// A wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitView {
+    /// What for, as errors say it.
+    pub what: String,
+    /// Which window or communicator it is about.
+    pub at: String,
+    /// On whom.
+    pub whom: WhomView,
+    /// How long.
+    pub age: Duration,
+}
+
+/// Whom a wait is on; of a group, its first ranks, and how many it has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WhomView {
+    /// Nobody in particular.
+    Unknown,
+    /// That rank.
+    Rank(u32),
+    /// All of these.
+    All(Vec<(u32, u32)>, u32),
+    /// Those of these that hold a lock; of that rank's part, if that is far.
+    Holders(Vec<(u32, u32)>, u32, Option<u32>),
+    /// Any of these.
+    Any(Vec<(u32, u32)>, u32),
+}
+
+wire_struct!(JobView { launcher, name, program, host, age, ranks });
+wire_struct!(RankView { stage, process, usage, told });
+wire_enum!(Stage {
+    0 = Waiting {},
+    1 = Started {},
+    2 = Meeting {},
+    3 = Joined {},
+    4 = Left {},
+    5 = Ended {},
+});
+wire_struct!(Usage { state, cpu, resident });
+wire_struct!(Told { waits, windows, operations, messages, parked });
+wire_struct!(WaitView { what, at, whom, age });
+wire_enum!(WhomView {
+    0 = Unknown {},
+    1 = Rank { 0: rank },
+    2 = All { 0: ranks, 1: size },
+    3 = Holders { 0: ranks, 1: size, 2: home },
+    4 = Any { 0: ranks, 1: size },
+});
+
+impl Usage {
+    /// Of a process; `None` if there is none.
+    pub(crate) fn of(process: u32) -> Option<Usage> {
+        parse(&std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
+    }
+}
+
+/// What the kernel says of a process.
+fn parse(stat: &str) -> Option<Usage> {
+    // The name, in brackets, may hold anything.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    let ticks = number(11)? + number(12)?;
+    Some(Usage {
+        state: *fields.first()?.as_bytes().first()?,
+        cpu: Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64),
+        resident: number(21)? * page_size() as u64,
+    })
+}
+
+/// What all ranks tell, in order; `None` for those that tell nothing.
+pub(crate) fn read(file: BorrowedFd<'_>, ranks: u32) -> Vec<Option<Told>> {
+    let bytes = bulletin::BYTES * ranks as usize;
+    let copies = [(); 3].map(|()| {
+        let mut copy = vec![0; bytes];
+        let mut done = 0;
+        while done < bytes {
+            match rustix::io::pread(file, &mut copy[done..], done as u64) {
+                Ok(0) | Err(_) => break,
+                Ok(count) => done += count,
+            }
+        }
+        copy
+    });
+    let now = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default();
+    let of = |rank: u32| {
+        let words = copies.each_ref().map(|copy| words(copy, rank));
+        let told = Bulletin::read(words.each_ref())?;
+        Some(Told {
+            waits: told.waits.into_iter().map(|wait| seen(wait, now, ranks)).collect(),
+            windows: told.windows,
+            operations: told.operations,
+            messages: told.sent + told.received,
+            parked: told.parked,
+        })
+    };
+    (0..ranks).map(of).collect()
+}
+
+fn words(copy: &[u8], rank: u32) -> [u64; Bulletin::WORDS] {
+    let (words, _) = copy[rank as usize * bulletin::BYTES..].as_chunks::<8>();
+    std::array::from_fn(|at| u64::from_le_bytes(words[at]))
+}
+
+fn seen(wait: ToldWait, now: Duration, ranks: u32) -> WaitView {
+    let runs = |some: SomeRanks| (cpus::runs(some.members(ranks)), some.size);
+    let whom = match wait.whom {
+        Whom::Rank(rank) => WhomView::Rank(rank),
+        Whom::All(some) => {
+            let (runs, size) = runs(some);
+            WhomView::All(runs, size)
+        }
+        Whom::Holders(some, home) => {
+            let (runs, size) = runs(some);
+            WhomView::Holders(runs, size, home)
+        }
+        Whom::Any(some) => {
+            let (runs, size) = runs(some);
+            WhomView::Any(runs, size)
+        }
+        _ => WhomView::Unknown,
+    };
+    let at = match wait.about {
+        About::Rank => String::new(),
+        about => about.to_string(),
+    };
+    WaitView { what: wait.what, at, whom, age: now.saturating_sub(wait.since) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_may_be_called_anything() {
+        let numbers = (4..=50).map(|number| number.to_string()).collect::<Vec<_>>().join(" ");
+        let usage = parse(&format!("17 (a) R (b) S {numbers}\n")).unwrap();
+        assert_eq!((usage.state, usage.resident), (b'S', 24 * page_size() as u64));
+        let ticks = f64::from(14 + 15) / clock_ticks_per_second() as f64;
+        assert_eq!(usage.cpu, Duration::from_secs_f64(ticks));
+        assert_eq!(parse("17 (a) S 1 2"), None);
+        let own = Usage::of(std::process::id()).unwrap();
+        assert!(own.resident > 0);
+    }
+}

@@ -1,0 +1,138 @@
+//! What is said of a job at its end.
+
+use std::path::Path;
+
+use rustix::process::Signal;
+
+use super::driver::Driver;
+use super::machine::Cause;
+use super::output::lock;
+use super::report::{Ending, Failure, How};
+use super::spec::OnFailure;
+use super::{cpus, groups, look, signals, start};
+
+impl Driver<'_> {
+    pub(super) fn ending(&self) -> Ending {
+        match self.machine.cause().cloned() {
+            None => Ending::Success,
+            Some(Cause::TimedOut { running }) => Ending::TimedOut { running },
+            Some(Cause::Interrupted(signal)) => Ending::Interrupted(signal),
+            Some(Cause::OutputEnded(None)) => Ending::OutputClosed,
+            Some(Cause::OutputEnded(Some(why))) => Ending::OutputFailed(why),
+            Some(Cause::Failed { rank, how }) => {
+                let killed = how == How::Signal(Signal::KILL.as_raw());
+                let here = self.hosts.is_empty() && groups::oom_kills() > self.oom_kills;
+                let how = match killed && (here || self.noted.out_of_memory.contains(&rank)) {
+                    true => How::OutOfMemory,
+                    false => how,
+                };
+                let mut failure = Failure { rank, how, tail: String::new() };
+                let failed = failure.failed();
+                let tail = match &self.spec.output_dir {
+                    Some(folder) => start::file_tail(folder, failed),
+                    None => self.tails.get(failed as usize).map(|tail| lock(tail).text()),
+                };
+                failure.tail = tail.unwrap_or_default();
+                Ending::Failed(failure)
+            }
+        }
+    }
+
+    /// Says why the job ended, if not in order.
+    pub(super) fn sum_up(&self, ending: &Ending, stuck: &[u32]) {
+        let note = match ending {
+            Ending::Success | Ending::OutputClosed => String::new(),
+            Ending::Failed(failure) => {
+                let Failure { rank, how, .. } = failure;
+                let printed = match &self.spec.output_dir {
+                    Some(folder) if start::is_full(folder) => {
+                        format!("; what it printed is cut short: {} is full", folder.display())
+                    }
+                    Some(folder) => format!(
+                        "; see {}{}",
+                        start::file_names(folder, failure.failed()),
+                        start::last_words(folder, failure.failed()),
+                    ),
+                    // The others may have printed much since.
+                    None if how.is_crash() && self.spec.ranks > 1 => {
+                        let tail = self.error_tails.get(*rank as usize);
+                        tail.map(|tail| start::last_lines(&lock(tail))).unwrap_or_default()
+                    }
+                    None => String::new(),
+                };
+                let others = match self.spec.ranks {
+                    1 => "",
+                    _ if self.spec.on_failure == OnFailure::Continue => "; the others went on",
+                    _ => "; the job was ended",
+                };
+                let core = match self.noted.dumped.contains(rank) {
+                    true => core_file(self.spec.dir_of(*rank)),
+                    false => String::new(),
+                };
+                let host = match how.is_crash() {
+                    true => match self.hosts.name_of(*rank) {
+                        Some(host) => format!(" on {host}"),
+                        None => format!(" on {}", look::host()),
+                    },
+                    false => String::new(),
+                };
+                format!("rank {rank} {how}{host}{core}{others}{printed}")
+            }
+            Ending::TimedOut { running } => format!(
+                "the job was ended after {} s (--timeout); {} still ran{}",
+                self.spec.timeout.unwrap_or_default().as_secs_f64(),
+                named(running),
+                self.last_words(),
+            ),
+            Ending::Interrupted(signal) => {
+                format!("the job was ended by {}{}", signals::name(*signal), self.last_words())
+            }
+            Ending::OutputFailed(why) => {
+                format!("standard output cannot be written: {why}; the job was ended")
+            }
+        };
+        if !note.is_empty() {
+            self.sink.note(&note);
+        }
+        if !self.noted.killed.is_empty() && !self.spec.quiet {
+            let ranks = named(&self.noted.killed);
+            let grace = self.spec.kill_after.as_secs_f64();
+            let verb = if self.noted.killed.len() == 1 { "was" } else { "were" };
+            self.sink.note(&match self.machine.hurried() {
+                true => format!("{ranks} {verb} killed at the second signal"),
+                false => format!(
+                    "{ranks} did not end by themselves, and {verb} killed (--kill-after {grace})"
+                ),
+            });
+        }
+        if !stuck.is_empty() {
+            self.sink.note(&format!("{} did not even end when killed", named(stuck)));
+        }
+    }
+}
+
+fn named(ranks: &[u32]) -> String {
+    let word = if ranks.len() == 1 { "rank" } else { "ranks" };
+    format!("{word} {}", cpus::ranges(ranks))
+}
+
+/// Where the kernel puts what it writes of a process that crashed.
+fn core_file(dir: Option<&Path>) -> String {
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
+    let pattern = pattern.trim();
+    match pattern.strip_prefix('|') {
+        Some(program) => {
+            format!("; its core went to {}", program.split(' ').next().unwrap_or_default())
+        }
+        // What a pattern stands for, the kernel does not tell.
+        None if pattern.contains('%') => {
+            format!("; its core file is named after the pattern {pattern}")
+        }
+        None if pattern.starts_with('/') => format!("; its core file is {pattern}"),
+        None => {
+            let dir = dir.map(Path::to_owned).or_else(|| std::env::current_dir().ok());
+            let path = dir.unwrap_or_default().join(pattern);
+            format!("; its core file is {}", path.display())
+        }
+    }
+}

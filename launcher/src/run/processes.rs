@@ -185,6 +185,9 @@ impl Processes {
 impl Drop for Processes {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
+        for helper in &self.helpers {
+            let _ = kill_process_group(*helper, Signal::KILL);
+        }
         for (pid, mut child) in self.ranks.drain(..) {
             // Without waiting for one that does not end: init gets it.
             if let Some(warden) = &mut self.warden {

@@ -49,7 +49,7 @@ const INPUT_WINDOW: usize = 64 << 10;
 /// beginning of their names.
 const PASSED: [&str; 3] = ["RMA_", "FI_", "RUST_BACKTRACE"];
 /// But for those that each rank has its own of.
-const OWN: [&str; 9] = [
+const OWN: [&str; 8] = [
     BOOTSTRAP_VAR,
     RANK_VAR,
     SECRET_VAR,
@@ -58,7 +58,6 @@ const OWN: [&str; 9] = [
     "RMA_NODE",
     "RMA_LOCAL_RANK",
     "RMA_LOCAL_SIZE",
-    "RMA_HOST",
 ];
 
 /// Hosts that the ranks of a job are on. The program that runs the job is its own agent there: its

@@ -68,9 +68,9 @@ impl Driver<'_> {
                     true => core_file(self.spec.dir_of(*rank)),
                     false => String::new(),
                 };
-                let host = match how.is_crash() {
-                    true => format!(" on {}", look::host()),
-                    false => String::new(),
+                let host = match how {
+                    How::Signal(_) => format!(" on {}", look::host()),
+                    _ => String::new(),
                 };
                 format!("rank {rank} {how}{host}{core}{others}{printed}")
             }

@@ -16,7 +16,7 @@
 //!
 //! With `--checkpoint DIR`, all bands are committed now and then, with the number of the step, to a
 //! persistent window below that folder. A run that finds one goes on from there: also after
-//! `kill -9`, with the same result.
+//! `kill -9`, with the same result, and on another number of ranks.
 
 mod common;
 
@@ -199,7 +199,8 @@ fn compute(world: &Communicator, arguments: &Arguments) -> Result<(Band, usize),
     let window = world.window(4 * size, size_of::<f64>()).allocate()?;
     let folder = arguments.checkpoint.as_deref();
     let checkpoint = folder.map(|folder| Checkpoint::open(world, folder, &band)).transpose()?;
-    let mut done = checkpoint.iter().try_fold(0, |_, checkpoint| checkpoint.load(&mut band))?;
+    let mut done =
+        checkpoint.iter().try_fold(0, |_, checkpoint| checkpoint.load(world, &mut band))?;
     let mut epoch = window.fence(Assert::NO_PRECEDE)?;
     while done < arguments.steps {
         epoch = exchange(&window, epoch, &mut band, neighbours, done % 2)?;
@@ -227,7 +228,8 @@ fn compute(world: &Communicator, arguments: &Arguments) -> Result<(Band, usize),
     Ok((band, done))
 }
 
-/// A band, and how many steps it has behind it, in a persistent window.
+/// How many steps the plate has behind it, and all its rows, as one array in a persistent window:
+/// the next run may divide it among other ranks. Each rank has a row at least.
 struct Checkpoint {
     memory: Arc<PersistentMemory>,
     window: Window,
@@ -235,22 +237,33 @@ struct Checkpoint {
 
 impl Checkpoint {
     fn open(world: &Communicator, folder: &Path, band: &Band) -> Result<Self, Error> {
-        let elements = 1 + band.inner().len();
+        let elements = Self::rows_at(world.rank()) + band.inner().len();
         let root = Root::open(world, folder)?;
-        let hints = PersistentHints::name("heat").elements::<f64>();
+        let hints = PersistentHints::name("heat").elements::<f64>().block_distribution(true);
         let memory = PersistentMemory::open(&root, world, &hints, elements * size_of::<f64>())?;
         let memory = Arc::new(memory);
         let window = world.window(elements, size_of::<f64>()).create(memory.clone())?;
         Ok(Self { memory, window })
     }
 
+    /// The steps lie before the first row.
+    fn rows_at(rank: Rank) -> usize {
+        if rank == Rank(0) { 1 } else { 0 }
+    }
+
     /// The last state that was committed, if any was; returns how many steps it has behind it.
-    fn load(&self, band: &mut Band) -> Result<usize, Error> {
-        let steps = usize::try_from(self.window.local().load::<u64>(0)?)?;
+    fn load(&self, world: &Communicator, band: &mut Band) -> Result<usize, Error> {
+        let mut steps = [0u64];
+        if world.rank() == Rank(0) {
+            self.window.local().read(0, &mut steps)?;
+        }
+        world.bcast(&mut steps, Rank(0))?;
+        let steps = usize::try_from(steps[0])?;
         if steps > 0 {
             let (width, end) = (band.width, band.now.len() - band.width);
-            self.window.local().read(1, &mut band.now[width..end])?;
-            if self.window.rank() == Rank(0) {
+            let rows = &mut band.now[width..end];
+            self.window.local().read(Self::rows_at(world.rank()), rows)?;
+            if world.rank() == Rank(0) {
                 eprintln!("heat: going on from step {steps}");
             }
         }
@@ -259,8 +272,10 @@ impl Checkpoint {
 
     /// All ranks have one state, or the one before, whatever happens meanwhile.
     fn save(&self, world: &Communicator, band: &Band, steps: usize) -> Result<(), Error> {
-        self.window.local().store(0, u64::try_from(steps)?)?;
-        self.window.local().write(1, band.inner())?;
+        if world.rank() == Rank(0) {
+            self.window.local().store(0, u64::try_from(steps)?)?;
+        }
+        self.window.local().write(Self::rows_at(world.rank()), band.inner())?;
         self.memory.commit(world)?;
         Ok(())
     }

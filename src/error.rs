@@ -79,7 +79,7 @@ impl Error {
             Self::Hint(_) | Self::Config(_) | Self::ConfigFile(_) => ErrorClass::InfoValue,
             #[cfg(feature = "storage")]
             Self::Storage(error) => error.class(),
-            Self::Persist(_) => ErrorClass::Io,
+            Self::Persist(error) => error.class(),
             #[cfg(feature = "storage")]
             Self::Persistent(error) => error.class(),
             Self::Number(_) => ErrorClass::Other,

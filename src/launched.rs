@@ -2,17 +2,75 @@
 #![allow(unsafe_code)]
 
 use rma_core::transport::{Bulletin, Members, Outcome, Parts, PeerState, Transport, WorldRank};
-use rma_launcher::Client;
+use rma_launcher::{Client, Fate};
+use rma_transport_shm::Shm;
 use std::sync::Arc;
 
 /// What is known of the members of a job, whose launcher is told which leave.
 struct Launched {
     members: Arc<dyn Members>,
-    launcher: Client,
+    launcher: Arc<Client>,
+}
+
+/// Knows how this rank left, when what it sent has arrived: ranks of other hosts are told then.
+struct Across {
+    members: Arc<dyn Members>,
+    launcher: Arc<Client>,
+}
+
+/// The transport of a rank that knows its host by shared memory. If there are others, they hear of
+/// each other through their launcher.
+pub(crate) fn across(launcher: &Arc<Client>, shm: Shm) -> Transport {
+    if launcher.job().host.is_none() {
+        return shm.into();
+    }
+    let others = shm.others();
+    launcher.on_gone(move |ranks, fate| {
+        others.left(
+            ranks,
+            match fate {
+                Fate::Departed => Outcome::Departed,
+                Fate::Holding => Outcome::Holding,
+                Fate::Failed => Outcome::Failed,
+            },
+        );
+    });
+    let parts = Transport::from(shm).into_parts();
+    let members = Arc::new(Across { members: parts.members, launcher: launcher.clone() });
+    // SAFETY: as in `tell`.
+    unsafe { Transport::from_parts(Parts { members, ..parts }) }
+}
+
+// SAFETY: `is_fork` is forwarded.
+unsafe impl Members for Across {
+    fn peer_state(&self, peer: WorldRank) -> PeerState {
+        self.members.peer_state(peer)
+    }
+
+    fn told(&self, peer: WorldRank) -> PeerState {
+        self.members.told(peer)
+    }
+
+    fn failed(&self) -> Option<WorldRank> {
+        self.members.failed()
+    }
+
+    fn is_fork(&self) -> bool {
+        self.members.is_fork()
+    }
+
+    fn depart(&self, outcome: Outcome) {
+        self.launcher.departed(match outcome {
+            Outcome::Departed => Fate::Departed,
+            Outcome::Holding => Fate::Holding,
+            Outcome::Failed => Fate::Failed,
+        });
+        self.members.depart(outcome);
+    }
 }
 
 /// The transport of a rank of that launcher.
-pub(crate) fn tell(launcher: Client, transport: Transport) -> Transport {
+pub(crate) fn tell(launcher: Arc<Client>, transport: Transport) -> Transport {
     let parts = transport.into_parts();
     let members = Arc::new(Launched { members: parts.members, launcher });
     // SAFETY: those of one transport, which is no more, but for the members, which are its own.

@@ -1,9 +1,9 @@
 //! Ranks as threads of this process: for tests and doctests.
 #![allow(unsafe_code)] // room: joins the ranks
 
-use crate::start::{network, nodes, with_storage};
-use crate::{Config, StartError, TransportKind, Universe};
-use rma_core::transport::{Transport, WorldRank};
+use crate::start::{LOOP_BACK, over_network, with_storage};
+use crate::{Config, StartError, Universe};
+use rma_core::transport::WorldRank;
 use rma_transport_shm::{Said, Shm, ShmConfig};
 use std::any::Any;
 use std::mem::forget;
@@ -68,7 +68,7 @@ where
         let place = ShmConfig {
             rank: WorldRank(rank),
             size: ranks,
-            nodes: nodes(&config, ranks),
+            nodes: config.nodes_of(ranks),
             cores,
             naps: config.naps,
         };
@@ -76,7 +76,9 @@ where
         let leaver = Leaver(&exchange);
         // SAFETY: the exchange is this job's own; each of its threads has a rank, and joins once.
         let shm = unsafe { Shm::join(place, |mine| exchange.all_gather(rank, mine)) }?;
-        let transport = over_network(shm.into(), &config, |mine| exchange.all_gather(rank, mine))?;
+        let said = |mine: &[u8]| exchange.all_gather(rank, mine);
+        // SAFETY: as above.
+        let transport = unsafe { over_network(shm.into(), &config, LOOP_BACK, said) }?;
         forget(leaver);
         let universe = Universe::new(transport, with_storage(config.clone()))?;
         // A thread that ends takes no universe along that was forgotten.
@@ -112,20 +114,6 @@ where
     // Without a panic, every rank that started has a result.
     let results: Result<Vec<Option<R>>, _> = results.into_iter().collect();
     Ok(results?.into_iter().flatten().collect())
-}
-
-/// Reaches ranks of other nodes as the configuration says. `exchange` is the all-gather of the job.
-fn over_network(
-    near: Transport,
-    config: &Config,
-    exchange: impl FnOnce(&[u8]) -> Result<Said, Broken>,
-) -> Result<Transport, StartError> {
-    if config.transport != TransportKind::Ofi {
-        return Ok(near);
-    }
-    let filter = rma_launcher::provider_filter();
-    // SAFETY: the exchange is this job's own; each of its threads has a rank, and joins once.
-    Ok(unsafe { rma_transport_ofi::join(near, &network(config, filter.as_deref()), exchange) }?)
 }
 
 /// The all-gather of ranks that are threads.

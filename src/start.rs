@@ -4,10 +4,11 @@
 use crate::launched;
 use crate::local::Broken;
 use crate::{CollectiveError, Config, ConfigError, Source, TransportKind, Universe};
-use rma_core::transport::WorldRank;
+use rma_core::transport::{Transport, WorldRank};
 use rma_launcher::{Client, Job, SettingSource, Start};
 use rma_transport_ofi::{OfiConfig, OfiJoinError};
-use rma_transport_shm::{JoinError, Shm, ShmConfig};
+use rma_transport_shm::{JoinError, Said, Shm, ShmConfig};
+use std::sync::Arc;
 
 /// Why a rank could not start.
 #[derive(thiserror::Error)]
@@ -91,26 +92,25 @@ pub fn initialize_with(mut config: Config) -> Result<Universe, StartError> {
             let job = client.job().clone();
             take(&mut config, &job)?;
             compare(&config, &client)?;
+            let client = Arc::new(client);
             let place = ShmConfig {
                 rank: WorldRank(job.rank),
                 size: job.size,
-                nodes: nodes(&config, job.size),
+                nodes: config.nodes_of(job.size),
                 cores: config.cpus.unwrap_or(job.cores),
                 naps: config.naps,
             };
+            let (here, address) = match &job.host {
+                Some(host) => (host.first..host.first + host.ranks, &*host.address),
+                None => (0..job.size, LOOP_BACK),
+            };
             // SAFETY: the launcher, which has proved that it is the job's own, lets one process be
             // each rank, and gathers what all of them say.
-            let shm = unsafe { Shm::join(place, |mine| client.all_gather(mine)) }?;
-            let (near, filter) = (shm.into(), rma_launcher::provider_filter());
-            let transport = match config.transport {
-                // SAFETY: as above.
-                TransportKind::Ofi => unsafe {
-                    rma_transport_ofi::join(near, &network(&config, filter.as_deref()), |mine| {
-                        client.all_gather(mine)
-                    })
-                }?,
-                _ => near,
-            };
+            let shm = unsafe { Shm::join_on_host(place, here, |mine| client.all_gather(mine)) }?;
+            let near = launched::across(&client, shm);
+            // SAFETY: as above.
+            let transport =
+                unsafe { over_network(near, &config, address, |mine| client.all_gather(mine)) }?;
             let transport = launched::tell(client, transport);
             let universe = Universe::new(transport, with_storage(config))?;
             if job.explain && job.rank == 0 {
@@ -121,17 +121,32 @@ pub fn initialize_with(mut config: Config) -> Result<Universe, StartError> {
     }
 }
 
-/// How many nodes the ranks are on: over a network and unless told otherwise, each is one.
-pub(crate) fn nodes(config: &Config, ranks: u32) -> u32 {
-    match config.transport {
-        TransportKind::Ofi if config.source("nodes") == Some(Source::Default) => ranks,
-        _ => config.nodes,
-    }
-}
+/// The address of ranks that are all on this machine.
+pub(crate) const LOOP_BACK: &str = "127.0.0.1";
 
-/// The network of ranks that are all on this machine.
-pub(crate) fn network<'f>(config: &Config, filter: Option<&'f str>) -> OfiConfig<'f> {
-    OfiConfig { provider: config.provider(), filter, host: "127.0.0.1" }
+/// Reaches ranks of other nodes as the configuration says, at that address of this machine.
+/// `exchange` is the all-gather of the job.
+///
+/// # Safety
+///
+/// `exchange` gives what the ranks of this job gave to theirs, by rank, and each rank joins once.
+pub(crate) unsafe fn over_network<E>(
+    near: Transport,
+    config: &Config,
+    address: &str,
+    exchange: impl FnOnce(&[u8]) -> Result<Said, E>,
+) -> Result<Transport, StartError>
+where
+    StartError: From<OfiJoinError<E>>,
+{
+    if config.transport != TransportKind::Ofi {
+        return Ok(near);
+    }
+    let filter = rma_launcher::provider_filter();
+    let (provider, filter) = (config.provider(), filter.as_deref());
+    let network = OfiConfig { provider, filter, host: address };
+    // SAFETY: forwarded to the caller.
+    Ok(unsafe { rma_transport_ofi::join(near, &network, exchange) }?)
 }
 
 /// Windows of the job can lie on storage.
@@ -199,19 +214,4 @@ fn alone(config: Config) -> Result<Universe, StartError> {
     // SAFETY: a job of one rank.
     let shm = unsafe { Shm::join(place, |mine| Ok::<_, Broken>(vec![(1, mine.to_vec())])) }?;
     Ok(Universe::new(shm, with_storage(config))?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn over_a_network_ranks_are_nodes_unless_one_node_is_asked_for() {
-        let mut config = Config::default();
-        assert_eq!(nodes(&config, 4), 1);
-        config.set_by("transport", "ofi", Source::CommandLine("--transport".into())).unwrap();
-        assert_eq!(nodes(&config, 4), 4);
-        config.set_by("nodes", "1", Source::CommandLine("--nodes".into())).unwrap();
-        assert_eq!(nodes(&config, 4), 1);
-    }
 }

@@ -374,8 +374,17 @@ fn wordcount_survives_kills() {
     let alone = succeed(3, "wordcount", &small);
     let counts = |text: &str| text.lines().take(21).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(counts(&said.0), counts(&alone));
+    // As of a run that was killed when the table had grown, before the smaller one was deleted.
+    let smaller = rma::local(3, |universe| {
+        let (root, world) = (rma::Root::open(universe.world(), kept.path())?, universe.world());
+        let hints = rma::PersistentHints::name("wordcount-1-1");
+        rma::PersistentMemory::open(&root, world, &hints, 8).map(drop)
+    });
+    smaller.unwrap().into_iter().for_each(|rank| rank.unwrap());
+    assert!(kept.path().join("wordcount-1-1").exists());
     // With all files counted, there is only the result to tell, and other files are another count.
     let again = job(3, "wordcount", &args);
+    assert!(!kept.path().join("wordcount-1-1").exists());
     assert!(text_of_first(&again).0.ends_with(EQUAL), "{again:?}");
     fs::write(files.path().join("one more.md"), "word").unwrap();
     let refused = job(3, "wordcount", &args);
@@ -478,9 +487,9 @@ fn heat_is_the_same_on_any_number_of_ranks() {
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
     let folder = folder.path().to_str().expect("UTF-8");
-    for (steps, found) in [("60", 0), ("100", 40), ("140", 80)] {
+    for (ranks, steps, found) in [(3, "60", 0), (3, "100", 40), (2, "140", 80), (4, "180", 120)] {
         let size = ["--size", "20", "--tolerance", "0", "--checkpoint", folder, "--every", "40"];
-        let report = job(3, "heat", &[&size[..], &["--steps", steps]].concat());
+        let report = job(ranks, "heat", &[&size[..], &["--steps", steps]].concat());
         assert_eq!(report.exit_code(), 0, "{report:?}");
         let (stdout, stderr) = (text(&report.output[0].stdout), text(&report.output[0].stderr));
         assert!(stdout.ends_with("sequential run: equal, bit by bit\n"), "{stdout}");

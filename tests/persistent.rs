@@ -45,6 +45,102 @@ fn refused(ranks: u32, body: impl Fn(&Universe) -> Result<(), Error> + Sync) -> 
     on_ranks(ranks, |universe| Ok(body(&universe).unwrap_err()))
 }
 
+/// Elements of an array that all ranks have together.
+const ELEMENTS: u32 = 10_007;
+
+/// As many elements for each rank, or one more, and the one that it begins with.
+fn share(rank: u32, ranks: u32) -> (u32, usize) {
+    let start = |rank: u32| (u64::from(ELEMENTS) * u64::from(rank) / u64::from(ranks)) as u32;
+    (start(rank), (start(rank + 1) - start(rank)) as usize)
+}
+
+fn open_array(universe: &Universe, root: &Path, hints: &PersistentHints) -> Result<Opened, Error> {
+    let world = universe.world();
+    let (_, len) = share(world.rank().into(), world.size());
+    let memory = PersistentMemory::open(&Root::open(world, root)?, world, hints, len * 4)?;
+    let memory = Arc::new(memory);
+    let window = world.window(len, 4).create(memory.clone())?;
+    Ok((memory, window))
+}
+
+/// An array of blocks is opened by any number of ranks, of which each finds its piece; what was not
+/// committed is rolled back, whoever opens it.
+#[test]
+fn an_array_is_divided_among_any_number_of_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let hints = PersistentHints::name("array").elements::<u32>().keep_all_checkpoints(true);
+    let hints = hints.block_distribution(true);
+    let value = |round: u32, at: u32| at.wrapping_mul(round);
+    for (round, ranks) in (1..).zip([3, 1, 5, 5, 2]) {
+        on_ranks(ranks, |universe| {
+            let world = universe.world();
+            let (memory, window) = open_array(&universe, folder.path(), &hints)?;
+            let (start, len) = share(world.rank().into(), ranks);
+            let mut found = vec![0; len];
+            window.local().read(0, &mut found)?;
+            let differs = (start..).zip(&found).find(|(at, is)| value(round - 1, *at) != **is);
+            assert_eq!(differs, None, "{round}: {ranks} ranks");
+            // What there was is one version, and what was not committed is none.
+            let version = memory.version();
+            let values: Vec<_> = (start..).take(len).map(|at| value(round, at)).collect();
+            window.local().write(0, &values)?;
+            assert_eq!(memory.commit(world)?, version.map(|number| number + 1));
+            window.local().write(0, &[u32::MAX])?;
+            Ok(window.free()?)
+        });
+        let versions = Root::look(folder.path()).unwrap().window("array").unwrap().versions.len();
+        // Those of other ranks are dropped.
+        assert_eq!(versions, if round == 4 { 3 } else { 2 }, "{round}");
+    }
+    // Nothing is left of ranks that there are no more, once it is opened again.
+    on_ranks(2, |universe| Ok(open_array(&universe, folder.path(), &hints)?.1.free()?));
+    let files = fs::read_dir(folder.path().join("array")).unwrap();
+    let names: Vec<_> =
+        files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    let of_others = |name: &&String| {
+        let rank = name.split('.').nth(1).and_then(|rank| rank.parse::<u32>().ok());
+        !name.starts_with("version") && rank.is_some_and(|rank| rank > 1)
+    };
+    assert_eq!(names.iter().find(of_others), None, "{names:?}");
+}
+
+#[test]
+fn what_is_no_array_is_not_divided() {
+    let folder = tempfile::tempdir().unwrap();
+    let hints = || PersistentHints::name("array");
+    on_ranks(3, |universe| Ok(open_array(&universe, folder.path(), &hints())?.1.free()?));
+    for error in refused(2, |universe| open_array(universe, folder.path(), &hints()).map(drop)) {
+        assert_eq!(error.class(), ErrorClass::Pmem);
+        assert!(error.to_string().contains("pmem_block_distribution"), "{error}");
+    }
+    let blocks = || hints().block_distribution(true);
+    let more = |universe: &Universe| -> Result<(), Error> {
+        let world = universe.world();
+        let root = Root::open(world, folder.path())?;
+        PersistentMemory::open(&root, world, &blocks(), 4 * ELEMENTS as usize)?;
+        Ok(())
+    };
+    for error in refused(2, more) {
+        assert_eq!(error.class(), ErrorClass::Size, "{error}");
+        let text = format!("has {} bytes", 4 * ELEMENTS);
+        assert!(error.to_string().contains(&text), "{error}");
+    }
+    let gone = blocks().checkpoint_version(7);
+    for error in refused(2, |universe| open_array(universe, folder.path(), &gone).map(drop)) {
+        let Error::Persistent(error) = error else { panic!("{error}") };
+        assert_eq!(error.code(), Some(PersistentCode::CheckpointVersion), "{error}");
+    }
+    // Nothing of that has changed it.
+    on_ranks(3, |universe| Ok(open_array(&universe, folder.path(), &hints())?.1.free()?));
+    // Without transactions, what it holds is no version that could be copied.
+    let plain = hints().dont_use_transactions(true);
+    on_ranks(3, |universe| Ok(open_array(&universe, folder.path(), &plain)?.1.free()?));
+    for error in refused(2, |universe| open_array(universe, folder.path(), &blocks()).map(drop)) {
+        let Error::Persistent(error) = error else { panic!("{error}") };
+        assert_eq!(error.code(), Some(PersistentCode::Mode), "{error}");
+    }
+}
+
 #[test]
 fn what_was_committed_is_there_again_and_what_was_not_is_rolled_back() {
     let folder = tempfile::tempdir().unwrap();

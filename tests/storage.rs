@@ -339,6 +339,38 @@ fn all_parts_in_one_file() {
     assert_eq!([0, 1, 2].map(apart), [9, 9, 9]);
 }
 
+/// One file has the parts of all ranks, and rank 0 has it open: the others hear as well that it was
+/// cut, each of its own part.
+#[test]
+fn a_file_of_all_ranks_that_was_cut_is_an_error_at_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("shared");
+    let done = rma::local(3, |universe| {
+        let world = universe.world();
+        let hints = StorageHints::file(&path);
+        let window = world.window(2 * PAGE, 1).on_storage(&hints)?.allocate_shared()?;
+        window.local().store(0, 1u8)?;
+        window.sync()?;
+        world.barrier()?;
+        if world.rank() == Rank(0) {
+            let file = fs::OpenOptions::new().write(true).open(&path);
+            file.and_then(|file| file.set_len(3 * PAGE as u64)).unwrap();
+        }
+        world.barrier()?;
+        let told = match window.sync() {
+            Ok(()) => None,
+            Err(RmaError::Persist { error, .. }) => Some(error),
+            Err(error) => return Err(error.into()),
+        };
+        window.free()?;
+        Ok::<_, rma::Error>(told)
+    });
+    let told: Vec<_> = done.unwrap().into_iter().map(|rank| rank.unwrap()).collect();
+    let cut = PersistError::Cut { len: 3 * PAGE as u64, needed: 6 * PAGE as u64 };
+    let there = Some(PersistError::CutThere);
+    assert_eq!(told, [Some(cut), there, there]);
+}
+
 /// Listing 4: an origin locks a part, writes a checkpoint and has the target make it durable, while
 /// the target computes and no rank waits for another. By load and store, and by messages.
 #[test]

@@ -94,26 +94,37 @@ pub fn beside_others(universe: &Universe) {
     let (window, other) = (world.window(0, 1).create_dynamic().unwrap(), words(world, 64));
     let region = window.attach(vec![0u64; 64]).unwrap();
     let at = world.allgather(&[region.address()]).unwrap()[usize::from(right)];
+    let steady = world.window(0, 1).create_dynamic().unwrap();
+    let kept = steady.attach(vec![0u64; 64]).unwrap();
+    let kept_at = world.allgather(&[kept.address()]).unwrap()[usize::from(right)];
     let (epoch, others) = (window.lock_all().unwrap(), other.lock_all().unwrap());
+    let steadily = steady.lock_all().unwrap();
     epoch.put(right, at, &[1u64]).unwrap();
     epoch.flush(right).unwrap();
     world.barrier().unwrap();
     assert_eq!(window.detach(region).unwrap()[0], 1);
     world.barrier().unwrap();
-    for first in [true, false] {
+    // Who has heard of it asks before it puts there again: so the first time is half the ranks'.
+    let early = world.rank().0.is_multiple_of(2);
+    for first in [early, !early] {
         others.put(right, 0, &[7u64; 64]).unwrap();
+        steadily.put(right, kept_at, &[8u64; 64]).unwrap();
         let stale = epoch.put(right, at, &[2u64]);
         let flush = || stale.and_then(|()| epoch.flush(right));
         let told = first.then(flush);
         others.flush(right).unwrap();
+        steadily.flush(right).unwrap();
         let told = told.unwrap_or_else(flush);
         assert!(matches!(told, Err(RmaError::NotAttached { .. })), "{told:?}");
         epoch.flush(right).unwrap();
     }
     epoch.unlock().unwrap();
     others.unlock().unwrap();
+    steadily.unlock().unwrap();
     world.barrier().unwrap();
     assert_eq!(other.local().load(63), Ok(7u64));
+    assert_eq!(steady.detach(kept).unwrap(), [8; 64]);
+    steady.free().unwrap();
     other.free().unwrap();
     window.free().unwrap();
 }

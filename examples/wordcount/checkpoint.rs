@@ -77,6 +77,7 @@ impl<'w> Checkpoint<'w> {
         self.world.bcast(&mut sizes, HOME)?;
         for [buckets, heap] in sizes.as_chunks().0.iter().copied().filter(|[some, _]| *some > 0) {
             if let Some(state) = self.load_from(Size { buckets, heap })? {
+                self.remove_smaller(state.table.size())?;
                 return Ok(Some(state));
             }
         }
@@ -125,6 +126,19 @@ impl<'w> Checkpoint<'w> {
         kept.memory.commit(self.world)?;
         self.kept = Some(kept);
         older.map_or(Ok(()), |older| self.remove(older))
+    }
+
+    /// Removes what is left of smaller tables by runs that ended when the larger one was saved and
+    /// the smaller one not deleted yet.
+    fn remove_smaller(&self, Size { buckets, heap }: Size) -> Result<(), Failure> {
+        if self.world.rank() == HOME {
+            for name in self.root.windows()?.iter().map(|window| &window.name) {
+                if size_of_name(name).is_some_and(|size| size < [buckets, heap]) {
+                    self.root.delete(name)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Removes a window. **Collective.**

@@ -2,8 +2,9 @@
 
 use std::io::{self, ErrorKind, Write};
 use std::net::{Shutdown, TcpStream};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
@@ -50,6 +51,30 @@ pub struct Job {
     pub config: Vec<(String, String, SettingSource)>,
     /// Whether a thread of the runtime may serve messages while the rank computes.
     pub progress_agent: bool,
+    /// Where this rank is, in a job on several hosts.
+    pub host: Option<Host>,
+}
+
+/// The part of a job that is on one of several hosts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// Its first rank.
+    pub first: u32,
+    /// Ranks on it, in a row.
+    pub ranks: u32,
+    /// An address of it that the other hosts reach.
+    pub address: String,
+}
+
+/// How a rank left, as ranks of other hosts are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// In order.
+    Departed,
+    /// In order, but with locks that it held.
+    Holding,
+    /// It failed, or its host did.
+    Failed,
 }
 
 /// Where a setting has its value from.
@@ -62,6 +87,8 @@ pub enum SettingSource {
 }
 
 wire_enum!(SettingSource { 0 = File { 0: path }, 1 = Option { 0: option } });
+wire_enum!(Fate { 0 = Departed {}, 1 = Holding {}, 2 = Failed {} });
+wire_struct!(Host { first, ranks, address });
 wire_struct!(Job {
     rank,
     size,
@@ -74,6 +101,7 @@ wire_struct!(Job {
     hints,
     config,
     progress_agent,
+    host,
 });
 
 /// A rank's connection to its launcher.
@@ -88,8 +116,78 @@ pub struct Client {
     exchange: Mutex<()>,
     writing: Turns,
     left: AtomicBool,
+    departed: AtomicBool,
+    /// In a job on several hosts.
+    ear: Option<Ear>,
     /// 1 + the first rank that this one missed; 0 if none.
     missed: AtomicU64,
+}
+
+/// A thread that reads what the launcher says: it may tell of other hosts at any time.
+#[derive(Debug)]
+struct Ear {
+    answers: Mutex<mpsc::Receiver<io::Result<FromLauncher>>>,
+    news: Arc<Mutex<News>>,
+}
+
+/// What is done with ranks that are gone.
+type Hear = Box<dyn Fn(Range<u32>, Fate) + Send>;
+
+/// Ranks of other hosts that are gone.
+#[derive(Default)]
+struct News {
+    hear: Option<Hear>,
+    /// Those that nobody has heard of.
+    unheard: Vec<(Range<u32>, Fate)>,
+}
+
+impl std::fmt::Debug for News {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("News").field("unheard", &self.unheard).finish_non_exhaustive()
+    }
+}
+
+impl Ear {
+    fn start(stream: TcpStream) -> io::Result<Ear> {
+        let (sender, answers) = mpsc::channel();
+        let news = Arc::new(Mutex::new(News::default()));
+        let its = Arc::clone(&news);
+        let listen = move || {
+            loop {
+                let said = wire::read(&stream, FRAME_MAX);
+                if let Ok(FromLauncher::Gone { first, count, fate }) = said {
+                    let mut news = its.lock().unwrap_or_else(PoisonError::into_inner);
+                    let ranks = first..first.saturating_add(count);
+                    match &news.hear {
+                        Some(hear) => hear(ranks, fate),
+                        None => news.unheard.push((ranks, fate)),
+                    }
+                    continue;
+                }
+                let is_over = said.is_err();
+                if sender.send(said).is_err() || is_over {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new().name("rma-launcher".into()).spawn(listen)?;
+        Ok(Ear { answers: Mutex::new(answers), news })
+    }
+
+    fn answer(&self) -> io::Result<FromLauncher> {
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        // The thread has told its end, and is gone.
+        answers.recv().unwrap_or_else(|_| Err(ErrorKind::UnexpectedEof.into()))
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // The thread has a copy of the connection, which a fork shares.
+        if self.ear.is_some() && std::process::id() == self.pid {
+            self.cut(Shutdown::Both);
+        }
+    }
 }
 
 impl Client {
@@ -155,7 +253,11 @@ impl Client {
             }
             wire::write(&self.stream, &ToLauncher::Gather { mine: mine.to_vec() }).map_err(lost)?;
         }
-        match wire::read(&self.stream, FRAME_MAX).map_err(lost)? {
+        let answer = match &self.ear {
+            Some(ear) => ear.answer(),
+            None => wire::read(&self.stream, FRAME_MAX),
+        };
+        match answer.map_err(lost)? {
             FromLauncher::Gathered { runs } => {
                 let parts: u64 = runs.iter().map(|(count, _)| u64::from(*count)).sum();
                 if parts == size {
@@ -166,6 +268,10 @@ impl Client {
             }
             FromLauncher::Broken { rank } => Err(StartError::Broken { rank }),
             FromLauncher::TooLarge { total } => Err(StartError::TooLarge { requested: total }),
+            FromLauncher::Gone { .. } => {
+                let what = "word of ranks of other hosts, in a job on one machine";
+                Err(lost(io::Error::new(ErrorKind::InvalidData, what)))
+            }
         }
     }
 
@@ -208,7 +314,38 @@ impl Client {
         let missed = self.missed.load(Ordering::Relaxed).checked_sub(1).map(|rank| rank as u32);
         let sent = wire::encode(&ToLauncher::Leave { failed, missed })
             .is_ok_and(|frame| self.send_within(&frame, LEAVE_TIMEOUT));
+        match sent {
+            // Word of what became of its messages follows.
+            true if self.ear.is_some() => {}
+            true => self.cut(Shutdown::Write),
+            false => self.cut(Shutdown::Both),
+        }
+    }
+
+    /// Tells ranks of other hosts how this one left, when all that it sent them has arrived, or
+    /// never will. The first call counts; those of a forked child do not.
+    pub fn departed(&self, fate: Fate) {
+        let is_known = || self.departed.swap(true, Ordering::Relaxed);
+        if self.ear.is_none() || std::process::id() != self.pid || is_known() {
+            return;
+        }
+        // Only behind word that it leaves does this one count.
+        self.leave(fate == Fate::Failed);
+        let Some(_turn) = self.writing.take(Some(LEAVE_TIMEOUT)) else {
+            return self.cut(Shutdown::Both);
+        };
+        let sent = wire::encode(&ToLauncher::Departed { fate })
+            .is_ok_and(|frame| self.send_within(&frame, LEAVE_TIMEOUT));
         self.cut(if sent { Shutdown::Write } else { Shutdown::Both });
+    }
+
+    /// Has `hear` told of ranks of other hosts that are gone: those that are already, and later
+    /// ones, from a thread. One rank of a host hears of all, each of those that failed.
+    pub fn on_gone(&self, hear: impl Fn(Range<u32>, Fate) + Send + 'static) {
+        let Some(ear) = &self.ear else { return };
+        let mut news = ear.news.lock().unwrap_or_else(PoisonError::into_inner);
+        news.unheard.drain(..).for_each(|(ranks, fate)| hear(ranks, fate));
+        news.hear = Some(Box::new(hear));
     }
 
     /// Writes a frame unless that takes longer than `timeout`.
@@ -314,6 +451,12 @@ fn greet(settings: &Settings, deadline: Instant) -> Result<Client, StartError> {
     };
     stream.set_read_timeout(None).map_err(lost)?;
     stream.set_write_timeout(None).map_err(lost)?;
+    let ear = || {
+        let stream = stream.try_clone()?;
+        Ear::start(stream)
+    };
+    let ear = job.host.is_some().then(ear).transpose();
+    let ear = ear.map_err(|source| StartError::System { call: "starting a thread", source })?;
     Ok(Client {
         settings: settings.clone(),
         job,
@@ -322,6 +465,8 @@ fn greet(settings: &Settings, deadline: Instant) -> Result<Client, StartError> {
         exchange: Mutex::new(()),
         writing: Turns::default(),
         left: AtomicBool::new(false),
+        departed: AtomicBool::new(false),
+        ear,
         missed: AtomicU64::new(0),
     })
 }
@@ -373,6 +518,7 @@ mod tests {
             config: Vec::new(),
             hints: vec![("key".to_owned(), "value".to_owned())],
             progress_agent: false,
+            host: None,
         };
         let mac = wire::launcher_mac(&secret, &[3; 32], &hello.nonce, &job);
         wire::write(&stream, &Reply::Welcome { mac: mac.0, job }).unwrap();

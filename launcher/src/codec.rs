@@ -119,6 +119,16 @@ impl<T: Wire> Wire for Option<T> {
     }
 }
 
+impl<T: Wire> Wire for Box<T> {
+    fn put(&self, to: &mut Vec<u8>) {
+        (**self).put(to);
+    }
+
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        T::take(from).map(Self::new)
+    }
+}
+
 impl Wire for Duration {
     fn put(&self, to: &mut Vec<u8>) {
         self.as_secs().put(to);

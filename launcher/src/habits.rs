@@ -12,8 +12,6 @@ enum Habit {
     Flag(&'static str),
     /// What it asks for is so anyway.
     Always,
-    /// It names hosts.
-    Hosts,
     /// It names what ranks are bound to.
     Bind,
     /// It sets a variable, by a name and a value behind it, by this option of ours.
@@ -24,12 +22,9 @@ enum Habit {
     Advice(&'static str),
 }
 
-const ONE_MACHINE: &str =
-    "rma-run starts ranks on this machine only, so far; --nodes 2x2 pretends that it is several";
 const ENVIRONMENT: &str = "ranks inherit the environment of rma-run, with changes by --env \
                            KEY=VALUE: start rma-run under `env -i NAME=VALUE …` for less";
-const NUMBERS: &str =
-    "ranks are numbered in a row, on this machine; --bind core binds each to a CPU";
+const NUMBERS: &str = "ranks are numbered in a row, host by host; --bind core binds each to a CPU";
 const EXPLAIN: &str = "--explain says what is decided, and why";
 
 /// Names without their dashes, of which people write one or two.
@@ -50,16 +45,17 @@ const HABITS: &[(&str, Habit)] = &[
     ("envall", Habit::Always),
     ("genvall", Habit::Always),
     ("use-hwthread-cpus", Habit::Always),
-    ("H", Habit::Hosts),
-    ("host", Habit::Hosts),
-    ("hosts", Habit::Hosts),
+    ("H", Habit::Named("--hosts")),
+    ("host", Habit::Named("--hosts")),
+    ("hosts", Habit::Named("--hosts")),
+    ("f", Habit::Named("--hostfile")),
+    ("hostfile", Habit::Named("--hostfile")),
+    ("machinefile", Habit::Named("--hostfile")),
+    ("launcher-exec", Habit::Named("--ssh-command")),
     ("bind-to", Habit::Bind),
     ("env", Habit::Variable("--env")),
     ("genv", Habit::Variable("--env-of-all")),
     ("x", Habit::Export),
-    ("f", Habit::Advice(ONE_MACHINE)),
-    ("hostfile", Habit::Advice(ONE_MACHINE)),
-    ("machinefile", Habit::Advice(ONE_MACHINE)),
     ("envlist", Habit::Advice(ENVIRONMENT)),
     ("envnone", Habit::Advice(ENVIRONMENT)),
     ("genvlist", Habit::Advice(ENVIRONMENT)),
@@ -115,7 +111,6 @@ pub(crate) fn translate(
             Some(Habit::Named(option)) => ours.extend([(*option).into(), value("a value")?]),
             Some(Habit::Flag(option)) => ours.push((*option).into()),
             Some(Habit::Always) => {}
-            Some(Habit::Hosts) => check_hosts(&value("hosts")?)?,
             Some(Habit::Bind) => ours.extend(["--bind".into(), binding(&value("a place")?)?]),
             Some(Habit::Variable(option)) => {
                 let (name, value) = (value("a name")?, args.next());
@@ -196,26 +191,6 @@ fn binding(place: &OsStr) -> Result<OsString, String> {
     }
 }
 
-/// Names of this machine are as good as none.
-fn check_hosts(hosts: &OsStr) -> Result<(), String> {
-    let file = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let hosts = hosts.to_string_lossy();
-    for host in hosts.split(',') {
-        // Behind the name there may be a number of ranks.
-        let name = host.split_once(':').map_or(host, |(name, _)| name);
-        if !is_this_machine(name, file.trim()) {
-            return Err(format!("{ONE_MACHINE}; {name:?} is not its name"));
-        }
-    }
-    Ok(())
-}
-
-fn is_this_machine(name: &str, own: &str) -> bool {
-    let short = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
-    let loop_back = name.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback());
-    name == "localhost" || loop_back || (!name.is_empty() && short(name) == short(own))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,7 +218,8 @@ mod tests {
     fn options_of_mpiexec_are_understood() {
         becomes(&["-np", "4", "prog", "-np", "5"], &["-n", "4", "prog", "-np", "5"]);
         becomes(&["--np", "4", "prog"], &["-n", "4", "prog"]);
-        becomes(&["-n", "2", "-host", "localhost:2,127.0.0.1", "a"], &["-n", "2", "a"]);
+        becomes(&["-host", "a:2,b:2", "a"], &["--hosts", "a:2,b:2", "a"]);
+        becomes(&["-f", "hosts", "a"], &["--hostfile", "hosts", "a"]);
         becomes(&["-n", "2", "-wdir", "/x", "a"], &["-n", "2", "--wdir", "/x", "a"]);
         becomes(&["-ppn=2", "a"], &["--ppn", "2", "a"]);
         becomes(&["-genv", "A", "b c", "-n", "1", "a"], &["--env-of-all", "A=b c", "-n", "1", "a"]);
@@ -284,8 +260,6 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_answered() {
-        refused(&["-host", "far-away", "a"], "\"far-away\" is not its name");
-        refused(&["-hostfile", "f", "a"], "this machine only");
         refused(&["-hello", "a"], "-hello is no option of rma-run");
         refused(&["-lh", "a"], "-lh is no option");
         refused(&["-nope", "a"], "-nope is no option");
@@ -294,15 +268,5 @@ mod tests {
         refused(&["--mca", "btl", "tcp", "a"], "--help-config");
         refused(&["-np"], "needs a value");
         refused(&["-genv", "A"], "needs a name and a value");
-    }
-
-    #[test]
-    fn this_machine_has_several_names() {
-        for name in ["localhost", "127.0.0.1", "::1", "node7", "node7.cluster", "NODE7"] {
-            assert!(is_this_machine(name, "node7.example.org"), "{name}");
-        }
-        for name in ["", "node", "node70", "10.0.0.1"] {
-            assert!(!is_this_machine(name, "node7"), "{name}");
-        }
     }
 }

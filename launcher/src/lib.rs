@@ -24,6 +24,8 @@
 //!   | -- Gathered { all } | Broken { rank } | TooLarge -------> |
 //!   | <-- Note { text } --------------------------------------- |   printed once for each text
 //!   | <-- Leave { failed, missed } ---------------------------- |   then end of stream
+//!   | -- Gone { first, count, fate } -------------------------> |   of other hosts, at any time
+//!   | <-- Departed { fate } ----------------------------------- |   then, if there are others
 //! ```
 //!
 //! The secret itself never travels, and stands in no environment: the first that reads a rank's
@@ -80,7 +82,7 @@ mod start;
 mod wire;
 
 pub use bulletin::BulletinWords;
-pub use client::{Client, Job, SettingSource};
+pub use client::{Client, Fate, Host, Job, SettingSource};
 pub use environment::{detect_process, is_launched, provider_filter};
 pub use start::{
     BOOTSTRAP_VAR, BULLETIN_VAR, JOB_VAR, RANK_VAR, SECRET_VAR, Settings, Start, StartError, detect,

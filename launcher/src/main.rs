@@ -1,4 +1,4 @@
-//! `rma-run`: starts the ranks of a one-sided program on this machine.
+//! `rma-run`: starts the ranks of a one-sided program, on this machine or on several hosts.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 use rma_core::{Config, Source};
-use rma_launcher::run::{self, Bind, OnFailure, RunError, Spec, Stdin};
+use rma_launcher::run::{self, Bind, HostPart, OnFailure, Remote, RunError, Spec, Stdin};
 
 mod habits;
 mod pages;
@@ -30,6 +30,8 @@ Examples:
   Examine this machine, by trying what jobs need (--json for scripts):
       rma-run doctor
 
+  Run 4 ranks on each of two hosts, which ssh reaches without a password:
+      rma-run --hosts node1:4,node2:4 /shared/bin/heat
   Complete command lines in bash, zsh or fish; install the manual page:
       source <(rma-run completions bash)
       rma-run man > ~/.local/share/man/man1/rma-run.1
@@ -51,18 +53,22 @@ When a rank fails, the others get SIGTERM and, --kill-after seconds later, SIGKI
 to rma-run are passed on to all ranks; after one that asks to end (Ctrl-C, SIGTERM, SIGHUP,
 SIGQUIT) ranks have as long to do so, and any second one kills. Rank 0 reads rma-run's standard
 input, the others read nothing. Ranks find each other through a port of 127.0.0.1 that only they
-can use.";
+can use.
 
-/// Starts N processes ("ranks") of a program on this machine, and connects them.
+With --hosts, rma-run and PROGRAM have to be there under the same paths as here, of the same build.
+Ranks get variables RMA_*, FI_* and RUST_BACKTRACE of this environment, and those of --env; they run
+in the folder that rma-run was started in, or --wdir, and reach other hosts by libfabric. A host
+that is lost ends the job as a rank that fails does; when rma-run is lost, hosts end their ranks.";
+
+/// Starts N processes ("ranks") of a program, on this machine or on hosts, and connects them.
 #[derive(Debug, Parser)]
 #[command(name = "rma-run", version, after_help = EXAMPLES, max_term_width = 100)]
-#[command(
-    override_usage = "rma-run {-n <N> | --nodes <NODESxRANKS>} [OPTIONS] <PROGRAM> [ARGS]..."
-)]
+#[command(override_usage = "rma-run {-n <N> | --nodes <NODESxRANKS> | --hosts <LIST>} [OPTIONS] \
+                      <PROGRAM> [ARGS]...")]
 struct Cli {
     /// How many ranks to start
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = parse_ranks)]
-    #[arg(required_unless_present_any = ["nodes", "ppn"])]
+    #[arg(required_unless_present_any = ["nodes", "ppn", "hosts", "hostfile"])]
     ranks: Option<u32>,
 
     /// Pretend that the machine is so many nodes, of so many ranks each, that reach each other by
@@ -80,10 +86,28 @@ struct Cli {
     #[arg(long, value_name = "NAME")]
     provider: Option<String>,
 
-    /// Ranks on each node; this machine is one, so it is how many there are
+    /// Ranks on each host at most; without hosts, this machine is the only one, so it is how many
+    /// there are
     #[arg(long, value_name = "N", value_parser = parse_ranks, conflicts_with = "nodes")]
     ppn: Option<u32>,
 
+    /// Run on those hosts: "a:2,b:2" is 2 ranks on each, "a,b" as many on each as -n needs. ssh
+    /// has to log in there without a password; "localhost" needs no ssh
+    #[arg(long, value_name = "LIST", conflicts_with = "nodes")]
+    hosts: Option<String>,
+
+    /// Run on the hosts of FILE: one a line, as "a", "a:2" or "a slots=2", # for comments
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "hosts"])]
+    hostfile: Option<PathBuf>,
+
+    /// What starts a command on a host, instead of ssh: words, behind which the host and the
+    /// command line are put
+    #[arg(long, value_name = "CMD")]
+    ssh_command: Option<String>,
+
+    /// A host that says nothing for so long is lost; so is rma-run for a host. At least 2
+    #[arg(long, value_name = "SECONDS", value_parser = parse_silence, default_value = "10")]
+    host_timeout: Duration,
     /// What the job is called, for `rma-run why NAME` and `top`
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     name: Option<String>,
@@ -240,6 +264,16 @@ fn parse_grace(text: &str) -> Result<Duration, String> {
     if text == "0" { Ok(Duration::ZERO) } else { parse_seconds(text) }
 }
 
+fn parse_silence(text: &str) -> Result<Duration, String> {
+    const LEAST: Duration = Duration::from_secs(2);
+    let silence = parse_seconds(text)?;
+    if silence < LEAST {
+        Err("hosts speak once a second: at least 2".to_owned())
+    } else {
+        Ok(silence)
+    }
+}
+
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     const LONGEST: f64 = 1e9;
     match text.parse::<f64>() {
@@ -278,7 +312,7 @@ fn size(cli: &Cli) -> Result<(u32, u32), clap::Error> {
 }
 
 /// The settings of files, and those of the command line.
-fn config(cli: &Cli) -> Result<Config, clap::Error> {
+fn config(cli: &Cli, is_across: bool) -> Result<Config, clap::Error> {
     let mut config = Config::default();
     for path in &cli.config_file {
         let refused = |why| Cli::command().error(ErrorKind::InvalidValue, why);
@@ -292,6 +326,9 @@ fn config(cli: &Cli) -> Result<Config, clap::Error> {
         let set = config.set_by(key, &value, Source::CommandLine(option.into()));
         set.map_err(|why| Cli::command().error(ErrorKind::InvalidValue, why))?;
     }
+    if is_across {
+        across(&mut config)?;
+    }
     // A file or --config may say what the transport is, too.
     if cli.provider.is_some() && config.get("transport").as_deref() != Some("ofi") {
         let why = "--provider chooses among providers of libfabric: add --transport ofi";
@@ -300,13 +337,52 @@ fn config(cli: &Cli) -> Result<Config, clap::Error> {
     Ok(config)
 }
 
+/// The hosts that ranks are on, if any are named.
+fn hosts(cli: &Cli) -> Result<Option<Vec<HostPart>>, clap::Error> {
+    let refused = |why: String| Cli::command().error(ErrorKind::ValueValidation, why);
+    let hosts = match (&cli.hosts, &cli.hostfile) {
+        (Some(list), _) => run::parse_hosts(list),
+        (None, Some(file)) => run::read_hosts(file),
+        (None, None) if cli.ssh_command.is_some() => {
+            return Err(refused("--ssh-command is for --hosts, which names none".to_owned()));
+        }
+        (None, None) => return Ok(None),
+    };
+    let hosts = hosts.map_err(refused)?;
+    run::place(&hosts, cli.ranks, cli.ppn).map(Some).map_err(refused)
+}
+
+/// Ranks of several hosts reach each other by a network.
+fn across(config: &mut Config) -> Result<(), clap::Error> {
+    let refused = |why: &str| Cli::command().error(ErrorKind::ArgumentConflict, why);
+    let said = |key| config.source(key) != Some(Source::Default);
+    if said("nodes") {
+        return Err(refused("each host is a node: leave the setting \"nodes\" out"));
+    }
+    if said("transport") && config.get("transport").as_deref() != Some("ofi") {
+        return Err(refused("shared memory does not reach other hosts: leave --transport out"));
+    }
+    let set = config.set_by("transport", "ofi", Source::CommandLine("--hosts".into()));
+    set.map_err(|why| Cli::command().error(ErrorKind::InvalidValue, why))
+}
+
 fn spec(cli: Cli) -> Result<Spec, clap::Error> {
-    let (ranks, _) = size(&cli)?;
-    let config = config(&cli)?;
+    let hosts = hosts(&cli)?;
+    let config = config(&cli, hosts.as_ref().is_some_and(|hosts| hosts.len() > 1))?;
+    let ranks = match &hosts {
+        Some(hosts) => hosts.iter().map(|part| part.ranks).sum(),
+        None => size(&cli)?.0,
+    };
     let mut command = cli.command.into_iter();
     let mut spec = Spec::new(command.next().unwrap_or_default(), ranks);
     spec.name = cli.name;
-    spec.nodes = config.nodes;
+    spec.nodes = config.nodes_of(ranks);
+    spec.remote = hosts.map(|hosts| {
+        let words = |line: String| line.split_whitespace().map(OsString::from).collect();
+        let mut remote = Remote::new(hosts);
+        (remote.shell, remote.silence) = (cli.ssh_command.map(words), cli.host_timeout);
+        remote
+    });
     spec.config = config;
     spec.args = command.collect();
     let env = cli.env_of_all.into_iter().chain(cli.env);
@@ -340,6 +416,9 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let args: Vec<OsString> = std::env::args_os().collect();
+    if args.get(1).is_some_and(|word| word == "agent") {
+        return run::agent().into();
+    }
     if let Some(code) = subcommands::run(&args) {
         return code;
     }

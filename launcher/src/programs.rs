@@ -47,6 +47,10 @@ pub(crate) fn add(
         let why = "--nodes and --ppn are for one program: give each its number of ranks by -n";
         return refused(ErrorKind::ArgumentConflict, why.to_owned());
     }
+    if spec.remote.is_some() {
+        let why = "several programs run on one machine only: leave --hosts and --hostfile out";
+        return refused(ErrorKind::ArgumentConflict, why.to_owned());
+    }
     let mut next = Some(args);
     while let Some(args) = next {
         let line = [vec![OsString::from("rma-run")], args].concat();
@@ -70,6 +74,7 @@ pub(crate) fn add(
             env: env.map(|(name, value)| (name, Some(value))).collect(),
         });
     }
+    spec.nodes = spec.config.nodes_of(spec.ranks);
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use hmac_sha256::HMAC;
 
 use crate::Job;
+use crate::client::Fate;
 use crate::codec::{Wire, wire_enum, wire_struct};
 
 /// First bytes of every bootstrap connection, sent by the launcher.
@@ -63,6 +64,14 @@ pub enum Refusal {
         /// Ranks of the job.
         size: u32,
     },
+    /// The rank is on another host.
+    #[error("it is on another host of the job; ranks {first} to {} are on this one", end - 1)]
+    Elsewhere {
+        /// First rank of the host.
+        first: u32,
+        /// The one behind its last.
+        end: u32,
+    },
     /// Two processes claim one rank.
     #[error(
         "another process is this rank already; a program that a rank starts is no rank: \
@@ -95,9 +104,11 @@ pub(crate) enum ToLauncher {
         /// The first rank that it waited for in vain, because that had left in order.
         missed: Option<u32>,
     },
+    /// After `Leave`, in a job on several hosts: all that I have sent has arrived, or never will.
+    Departed { fate: Fate },
 }
 
-/// To a rank, after the hello; each answers one `Gather`.
+/// To a rank, after the hello; each but `Gone` answers one `Gather`.
 #[derive(Debug, PartialEq)]
 pub(crate) enum FromLauncher {
     /// Every rank's part, by rank: runs of ranks whose parts are the same.
@@ -106,6 +117,8 @@ pub(crate) enum FromLauncher {
     Broken { rank: u32 },
     /// The parts are larger than a frame.
     TooLarge { total: u64 },
+    /// `count` ranks from `first` on, of other hosts, have left so.
+    Gone { first: u32, count: u32, fate: Fate },
 }
 
 wire_struct!(Challenge { magic, version, nonce });
@@ -116,16 +129,19 @@ wire_enum!(Refusal {
     1 = RankTaken {},
     2 = Version { launcher: launcher },
     3 = Secret {},
+    4 = Elsewhere { first: first, end: end },
 });
 wire_enum!(ToLauncher {
     0 = Gather { mine: mine },
     1 = Note { text: text },
     2 = Leave { failed: failed, missed: missed },
+    3 = Departed { fate: fate },
 });
 wire_enum!(FromLauncher {
     0 = Gathered { runs: runs },
     1 = Broken { rank: rank },
     2 = TooLarge { total: total },
+    3 = Gone { first: first, count: count, fate: fate },
 });
 
 /// Whether an exchange of parts with these lengths fits into one frame, whatever they say.
@@ -325,17 +341,23 @@ mod tests {
                 ("two".to_owned(), "2".to_owned(), option),
             ],
             progress_agent: true,
+            host: None,
         };
         travels(Challenge { magic: MAGIC, version: VERSION, nonce: [7; 32] });
         travels(hello());
         travels(Reply::Welcome { mac: [1; 32], job });
         travels(Reply::Refused(Refusal::RankOutOfRange { size: 9 }));
         travels(Reply::Refused(Refusal::Secret));
+        travels(Reply::Refused(Refusal::Elsewhere { first: 2, end: 4 }));
         travels(Reply::Refused(Refusal::RankTaken));
         travels(Reply::Refused(Refusal::Version { launcher: 1 }));
         travels(ToLauncher::Gather { mine: vec![1, 2, 3] });
         travels(ToLauncher::Note { text: "a note".to_owned() });
         travels(ToLauncher::Leave { failed: true, missed: Some(3) });
+        for fate in [Fate::Departed, Fate::Holding, Fate::Failed] {
+            travels(ToLauncher::Departed { fate });
+            travels(FromLauncher::Gone { first: 3, count: 2, fate });
+        }
         travels(FromLauncher::Gathered { runs: vec![(1, vec![1]), (7, vec![]), (2, vec![2, 3])] });
         travels(FromLauncher::Broken { rank: 4 });
         travels(FromLauncher::TooLarge { total: u64::MAX });

@@ -21,7 +21,7 @@ fn options_of_mpiexec_work() {
 #[test]
 fn what_is_not_understood_runs_nothing() {
     let lines: [&[&str]; 5] = [
-        &["-host", "far-away.example", "-n", "1", "echo", "ran"],
+        &["-host", "far-away.invalid", "-n", "1", "echo", "ran"],
         &["-hello", "echo", "ran"],
         &["-n", "1", "echo", "ran", ":", "-n", "1", "-l", "echo", "ran"],
         &["-n", "4", "-ppn", "2", "echo", "ran"],

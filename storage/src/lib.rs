@@ -14,6 +14,7 @@
 //! process, and on the device when [`Window::sync`](rma_core::Window::sync) or
 //! [`Window::persist`](rma_core::Window::persist) has returned, so that it outlives the machine.
 
+mod ahead;
 mod allocator;
 mod error;
 mod file;

@@ -7,7 +7,7 @@ use crate::{AccessStyle, StorageError, StorageFactor, StorageHints, StorageOrder
 use core::any::Any;
 use core::ops::Range;
 use core::ptr;
-use rma_core::transport::{Beneath, Mapped, Mapping, WorldRank};
+use rma_core::transport::{Beneath, FileId, Mapped, Mapping, WorldRank};
 use rma_core::{Backing, Claim, Extent, PersistError, Place, Universe};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
@@ -269,6 +269,15 @@ impl StorageMemory {
     /// The file or device; none is open there if no byte is on storage.
     pub fn path(&self) -> &Path {
         self.file.as_ref().map_or(&self.path, StorageFile::path)
+    }
+
+    /// What tells its file from all others of this machine.
+    pub(crate) fn file_id(&self) -> Result<FileId, StorageError> {
+        let no_file = || StorageError::Empty { path: self.path.clone() };
+        let file = self.file.as_ref().ok_or_else(no_file)?;
+        let stat = rustix::fs::fstat(&file.descriptor);
+        let stat = stat.map_err(|errno| system(&self.path, "fstat", errno))?;
+        Ok(FileId { device: stat.st_dev, inode: stat.st_ino })
     }
 
     /// Makes all durable, and gives the memory back; removes the file instead if the hints say so.
@@ -572,6 +581,18 @@ fn sync_mapped(mapping: Mapping, bytes: Range<usize>) -> Result<(), Errno> {
     retry(|| unsafe { rustix::mm::msync(at, bytes.end - start, MsyncFlags::SYNC) })
 }
 
+/// Whether the file of a mapping that begins with a page has the page before `end`, as far as the
+/// system says: before Linux 5.14 it does not.
+fn is_whole(mapping: Mapping, end: usize) -> bool {
+    assert!(0 < end && end <= mapping.len, "outside of what is mapped");
+    let page = rustix::param::page_size();
+    let at = mapping.base.wrapping_add((end - 1) / page * page).cast();
+    // SAFETY: mapped by the caller's value; the call reads the page, or fails where a load would be
+    // a SIGBUS, and changes no byte.
+    let read = unsafe { rustix::mm::madvise(at, page, Advice::LinuxPopulateRead) };
+    read != Err(Errno::FAULT)
+}
+
 /// How often each block was written since it was last made durable: what decides who writes it, and
 /// nothing else.
 ///
@@ -686,7 +707,11 @@ unsafe impl Backing for OfFirstRank {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.lost.unless(|| sync_mapped(mapping, bytes).map_err(failed_call))
+        self.lost.unless(|| {
+            sync_mapped(mapping, bytes.clone()).map_err(failed_call)?;
+            // Its length is rank 0's to know.
+            if is_whole(mapping, bytes.end) { Ok(()) } else { Err(PersistError::CutThere) }
+        })
     }
 }
 

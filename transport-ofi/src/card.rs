@@ -9,6 +9,8 @@ pub(crate) enum Card {
         number: u64,
         provider: String,
         address: Vec<u8>,
+        /// Whether its memory is reached there, too.
+        has_memory: bool,
     },
     /// It cannot, and why.
     Closed(String),
@@ -20,13 +22,15 @@ const CLOSED: u8 = 2;
 impl Card {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         match self {
-            Self::Open { number, provider, address } => {
+            Self::Open { number, provider, address, has_memory } => {
                 let name = provider.as_bytes();
-                let len = u8::try_from(name.len()).unwrap_or(u8::MAX);
-                let mut bytes = vec![OPEN, len];
-                bytes.extend(&name[..len.into()]);
+                let mut bytes = vec![OPEN, u8::from(*has_memory)];
                 bytes.extend(number.to_le_bytes());
-                bytes.extend(address);
+                for part in [name, address] {
+                    let len = u8::try_from(part.len()).unwrap_or(u8::MAX);
+                    bytes.push(len);
+                    bytes.extend(&part[..len.into()]);
+                }
                 bytes
             }
             Self::Closed(why) => [&[CLOSED], why.as_bytes()].concat(),
@@ -37,19 +41,28 @@ impl Card {
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         match bytes.split_first()? {
             (&OPEN, rest) => {
-                let (len, rest) = rest.split_first()?;
-                let (name, rest) = rest.split_at_checked(usize::from(*len))?;
-                let (number, address) = rest.split_first_chunk()?;
-                Some(Self::Open {
+                let (has_memory, rest) = rest.split_first()?;
+                let (number, rest) = rest.split_first_chunk()?;
+                let (name, rest) = part(rest)?;
+                let (address, rest) = part(rest)?;
+                let card = Self::Open {
                     number: u64::from_le_bytes(*number),
                     provider: str::from_utf8(name).ok()?.to_owned(),
                     address: address.to_vec(),
-                })
+                    has_memory: *has_memory == 1,
+                };
+                rest.is_empty().then_some(card)
             }
             (&CLOSED, why) => Some(Self::Closed(String::from_utf8_lossy(why).into_owned())),
             _ => None,
         }
     }
+}
+
+/// Bytes behind their length, and the rest.
+fn part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = bytes.split_first()?;
+    rest.split_at_checked(usize::from(*len))
 }
 
 #[cfg(test)]
@@ -59,13 +72,14 @@ mod tests {
     #[test]
     fn a_card_is_what_it_was() {
         let (number, provider) = (7 << 40, "tcp;ofi_rxm".to_owned());
-        let open = Card::Open { number, provider, address: vec![1, 2, 3] };
+        let address = vec![1, 2, 3];
+        let open = Card::Open { number, provider, address, has_memory: true };
         let closed = Card::Closed("no libfabric".to_owned());
         for card in [open.clone(), closed] {
             assert_eq!(Card::parse(&card.to_bytes()), Some(card));
         }
         let bytes = open.to_bytes();
-        for len in 0..bytes.len() - 3 {
+        for len in 0..bytes.len() {
             assert_eq!(Card::parse(&bytes[..len]), None, "{len} bytes of it");
         }
         assert_eq!(Card::parse(&[3, 1, 2]), None);

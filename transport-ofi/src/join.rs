@@ -2,13 +2,14 @@
 #![allow(unsafe_code)] // room: composes transports, declares what a caller promises
 
 use crate::card::Card;
+use crate::device::{Device, Memory};
 use crate::objects::{Doze, Line, Membership};
 use crate::port::{MESSAGE_MAX, Port, RECEIVES, SENDS, SLOT_BYTES, SLOTS};
-use crate::sys::{Endpoint, Slot};
+use crate::sys::{Caps, Endpoint, Opened, Passive, Slot};
 use crate::watcher::Bell;
 use crate::{Libfabric, Offer, OfiError, Wanted, choose};
-use rma_core::transport::{Network, Parts, Transport, WorldRank};
-use std::sync::Arc;
+use rma_core::transport::{Network, Parts, Remote, Transport, Waker, WorldRank};
+use std::sync::{Arc, OnceLock};
 
 /// What a rank must know before it joins.
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,14 +94,18 @@ pub(crate) fn host_of<'h>(offer: &Offer, host: &'h str) -> Option<&'h str> {
     BY_IP.contains(&offer.core()).then_some(host)
 }
 
-/// An endpoint of the provider that was chosen.
-struct Opened {
-    ends: (Endpoint, Vec<Slot>),
+/// Of the provider that was chosen.
+struct Found {
+    opened: Opened,
+    ends: (Arc<Passive>, Vec<Slot>),
+    /// Why memory of peers is not reached, if it is not.
+    no_memory: Option<OfiError>,
+    max_message: usize,
     provider: String,
     version: (u32, u32),
 }
 
-fn open(config: &OfiConfig<'_>) -> Result<Opened, OfiError> {
+fn open(config: &OfiConfig<'_>) -> Result<Found, OfiError> {
     let library = Libfabric::load()?;
     let offers = library.offers()?;
     let OfiConfig { provider, filter, host } = *config;
@@ -110,8 +115,13 @@ fn open(config: &OfiConfig<'_>) -> Result<Opened, OfiError> {
         let why = "takes no messages as large as rma's";
         return Err(OfiError::Unfit { provider: offer.provider.clone(), why });
     }
-    let ends = Endpoint::open(&library, offer, host, (SLOTS, SLOT_BYTES))?;
-    Ok(Opened { ends, provider: offer.provider.clone(), version: library.version() })
+    let caps = if offer.has_rma { Caps::Memory } else { Caps::Messages };
+    let opened = Opened::open(&library, offer, host, caps)?;
+    let (endpoint, slots) = opened.endpoint((SLOTS, SLOT_BYTES))?;
+    let no_memory = opened.check_memory(caps).err();
+    let (provider, version) = (offer.provider.clone(), library.version());
+    let ends = (Arc::new(Passive::new(endpoint)), slots);
+    Ok(Found { opened, ends, no_memory, max_message: offer.max_message, provider, version })
 }
 
 /// Has `near` reach the ranks that are not near by messages over libfabric. **Collective** over
@@ -133,21 +143,40 @@ pub unsafe fn join<E>(
     let (mine, opened) = match random().and_then(|number| Ok((number, open(config)?))) {
         Ok((number, opened)) => {
             let address = opened.ends.0.address().to_vec();
-            (Card::Open { number, provider: opened.provider.clone(), address }, Ok(opened))
+            let (provider, has_memory) = (opened.provider.clone(), opened.no_memory.is_none());
+            (Card::Open { number, provider, address, has_memory }, Ok(opened))
         }
         Err(error) => (Card::Closed(error.to_string()), Err(error)),
     };
     let said = exchange(&mine.to_bytes()).map_err(OfiJoinError::Exchange)?;
-    let Opened { ends, provider, version } = opened?;
+    let Found { opened, ends, no_memory, max_message, provider, version } = opened?;
     let Parts { job, messages, sleep, members, shared, cma, remote, agent, views } =
         near.into_parts();
-    let (number, addresses) = read(&said, job.size, &provider, ends.0.address().len())?;
-    let what = describe(&ends.0, &provider, version);
-    let refused = |what| move |errno| OfiJoinError::System { what, errno };
-    let bell = Bell::new().map_err(|errno| refused("an eventfd")(errno.raw_os_error()))?;
-    let bell = Arc::new(bell);
-    let its = (job.rank, number);
-    let port = Arc::new(Port::new(ends, its, addresses, members, bell.clone()));
+    let told = read(&said, job.size, &provider, ends.0.address().len())?;
+    let mut what = describe(&ends.0, opened.progresses(), &provider, version);
+    let addresses: Arc<[u8]> = told.addresses.into();
+    let bell = Bell::new().map_err(|errno| refused("an eventfd", errno.raw_os_error()))?;
+    let (bell, waker) = (Arc::new(bell), Arc::new(OnceLock::new()));
+    let bells = (bell.clone(), waker.clone());
+    // All ranks have one, or none: they agree on its use when they make windows.
+    let device = match (no_memory, told.without_memory) {
+        (None, None) => {
+            let (ends, its) = ((ends.0.clone(), addresses.clone()), (&*provider, max_message));
+            let device = Device::new(opened, its, ends, members.clone(), bells.clone());
+            let device = device.map_err(|errno| refused("an epoll", errno.raw_os_error()))?;
+            Some(Arc::new(device))
+        }
+        (Some(why), _) => {
+            what += &format!("; no device: {why}");
+            None
+        }
+        (None, Some(rank)) => {
+            what += &format!("; no device, as rank {rank} has none");
+            None
+        }
+    };
+    let its = (job.rank, told.job);
+    let port = Arc::new(Port::new(ends, its, addresses, members, bells, device));
     let membership = Arc::new(Membership(port.clone()));
     let near = Parts {
         job,
@@ -162,34 +191,51 @@ pub unsafe fn join<E>(
     };
     // SAFETY: those of `near`, which is no more; sleep and members forward to it.
     let near = unsafe { Transport::from_parts(near) };
-    let network = |waker| {
-        _ = port.waker.set(waker);
-        let line = Line::open(port.clone(), what);
-        let line =
-            line.map_err(|error| refused("a thread")(error.raw_os_error().unwrap_or_default()))?;
-        Ok(Network {
-            name: "ofi",
-            messages: Arc::new(line),
-            members: membership.clone(),
-            remote: None,
-        })
-    };
     // SAFETY: both are this rank's; the cards are in the order of ranks, says the caller.
-    unsafe { near.beside(network) }
+    unsafe { near.beside(|waker| network(&port, waker, what, membership)) }
 }
 
-/// The job's number, and the addresses of all ranks, one behind the other.
+fn refused<E>(what: &'static str, errno: i32) -> OfiJoinError<E> {
+    OfiJoinError::System { what, errno }
+}
+
+/// What `port` reaches, with a thread that stands in for those of the rank.
+fn network<E>(
+    port: &Arc<Port>,
+    waker: Waker,
+    what: String,
+    members: Arc<Membership>,
+) -> Result<Network, OfiJoinError<E>> {
+    _ = port.waker.set(waker);
+    let line = Line::open(port.clone(), what);
+    let line = line.map_err(|error| refused("a thread", error.raw_os_error().unwrap_or(0)))?;
+    let remote = port.device.clone().map(|device| Arc::new(Memory(device)) as Arc<dyn Remote>);
+    Ok(Network { name: "ofi", messages: Arc::new(line), members, remote })
+}
+
+/// What all cards say.
+#[derive(Debug, PartialEq, Eq)]
+struct Told {
+    /// The job's number.
+    job: u64,
+    /// Addresses of all ranks, one behind the other.
+    addresses: Vec<u8>,
+    /// The first rank whose memory is not reached, if there is one.
+    without_memory: Option<WorldRank>,
+}
+
 fn read<E>(
     said: &[(u32, Vec<u8>)],
     size: u32,
     mine: &str,
     len: usize,
-) -> Result<(u64, Vec<u8>), OfiJoinError<E>> {
+) -> Result<Told, OfiJoinError<E>> {
     let all: usize = said.iter().map(|(count, _)| *count as usize).sum();
     if all != size as usize {
         return Err(OfiJoinError::Count { got: all, size });
     }
     let (mut job, mut addresses, mut at) = (None, Vec::new(), 0);
+    let mut without_memory = None;
     for (count, card) in said {
         let rank = WorldRank(at);
         match Card::parse(card) {
@@ -200,22 +246,31 @@ fn read<E>(
                     mine: mine.to_owned(),
                 });
             }
-            Some(Card::Open { number, address, .. }) if address.len() == len && *count == 1 => {
+            Some(Card::Open { number, address, has_memory, .. })
+                if address.len() == len && *count == 1 =>
+            {
                 job.get_or_insert(number);
                 addresses.extend(address);
+                without_memory = without_memory.or((!has_memory).then_some(rank));
             }
             Some(Card::Closed(why)) => return Err(OfiJoinError::There { rank, why }),
             _ => return Err(OfiJoinError::Card { rank }),
         }
         at += count;
     }
-    job.map(|job| (job, addresses)).ok_or(OfiJoinError::Count { got: 0, size })
+    job.map(|job| Told { job, addresses, without_memory })
+        .ok_or(OfiJoinError::Count { got: 0, size })
 }
 
 /// What `explain` says of it.
-fn describe(endpoint: &Endpoint, provider: &str, (major, minor): (u32, u32)) -> String {
+fn describe(
+    endpoint: &Endpoint,
+    progresses: bool,
+    provider: &str,
+    (major, minor): (u32, u32),
+) -> String {
     let address = endpoint.shown(endpoint.address());
-    let progress = if endpoint.progresses() { "its own" } else { "made by calls" };
+    let progress = if progresses { "its own" } else { "made by calls" };
     let watch = match endpoint.file() {
         Some(_) => "sleeps at the provider's file",
         None => "looks every millisecond, as the provider has no file to sleep at",
@@ -229,7 +284,7 @@ fn describe(endpoint: &Endpoint, provider: &str, (major, minor): (u32, u32)) -> 
 }
 
 /// A number that no other job has.
-fn random() -> Result<u64, OfiError> {
+pub(crate) fn random() -> Result<u64, OfiError> {
     let mut bytes = [0; 8];
     let mut filled = 0;
     while filled < bytes.len() {
@@ -245,23 +300,36 @@ fn random() -> Result<u64, OfiError> {
 
 #[cfg(test)]
 mod tests {
-    use super::{OfiJoinError, read};
+    use super::{OfiJoinError, Told, read};
     use crate::card::Card;
     use rma_core::transport::WorldRank;
 
     fn open(number: u64, provider: &str, address: &[u8]) -> (u32, Vec<u8>) {
         let (provider, address) = (provider.to_owned(), address.to_vec());
-        (1, Card::Open { number, provider, address }.to_bytes())
+        (1, Card::Open { number, provider, address, has_memory: true }.to_bytes())
     }
 
-    fn cards(said: &[(u32, Vec<u8>)], size: u32) -> Result<(u64, Vec<u8>), OfiJoinError<String>> {
+    fn cards(said: &[(u32, Vec<u8>)], size: u32) -> Result<Told, OfiJoinError<String>> {
         read(said, size, "tcp", 2)
     }
 
     #[test]
     fn the_number_of_a_job_is_that_of_its_first_rank() {
         let said = [open(5, "tcp", &[1, 2]), open(6, "tcp", &[3, 4])];
-        assert_eq!(cards(&said, 2).unwrap(), (5, vec![1, 2, 3, 4]));
+        let told = Told { job: 5, addresses: vec![1, 2, 3, 4], without_memory: None };
+        assert_eq!(cards(&said, 2).unwrap(), told);
+    }
+
+    /// A device is one of all ranks: what each makes windows with.
+    #[test]
+    fn the_first_rank_without_a_device_is_told() {
+        let mut said = [1, 2, 3].map(|number| open(number, "tcp", &[1, 2]));
+        for rank in [2, 1] {
+            let (provider, address) = ("tcp".to_owned(), vec![1, 2]);
+            let without = Card::Open { number: 7, provider, address, has_memory: false };
+            said[rank as usize] = (1, without.to_bytes());
+            assert_eq!(cards(&said, 3).unwrap().without_memory, Some(WorldRank(rank)));
+        }
     }
 
     #[test]

@@ -16,12 +16,15 @@
 
 mod card;
 mod choice;
+mod device;
 mod error;
 mod frame;
 mod join;
+mod lane;
 mod objects;
 mod offer;
 mod port;
+mod queue;
 mod raw;
 mod sys;
 mod watcher;
@@ -31,5 +34,5 @@ pub use error::OfiError;
 pub use join::{OfiConfig, OfiJoinError, join};
 pub use offer::{Keys, Offer, Progress};
 #[doc(hidden)]
-pub use raw::RawLink;
+pub use raw::{RawLink, RawMemory};
 pub use sys::Libfabric;

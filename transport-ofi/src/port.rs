@@ -1,7 +1,8 @@
 //! A rank's port to the network: its endpoint, what has arrived, and what is known of each peer.
 
+use crate::device::Device;
 use crate::frame::{HEADER, Header, Kind};
-use crate::sys::{Completion, Endpoint, Failure, Full, Slot};
+use crate::sys::{Completion, Failure, Full, Passive, Slot};
 use crate::watcher::Bell;
 use rma_core::transport::{
     ImportError, Members, Outcome, PeerState, SubmitError, Waker, WorldRank,
@@ -49,16 +50,18 @@ pub(crate) enum Leave {
 
 /// One rank's port. Its threads send and poll; its watcher does while they do not.
 pub(crate) struct Port {
-    pub(crate) endpoint: Endpoint,
+    pub(crate) endpoint: Arc<Passive>,
     pub(crate) rank: WorldRank,
     pub(crate) job: u64,
     /// Addresses of all ranks, one behind the other.
-    pub(crate) addresses: Vec<u8>,
+    pub(crate) addresses: Arc<[u8]>,
     peers: Box<[OnceLock<Box<Peer>>]>,
     inserting: Mutex<()>,
     /// What is said of the other ranks beside the network.
     pub(crate) members: Arc<dyn Members>,
-    pub(crate) waker: OnceLock<Waker>,
+    pub(crate) waker: Arc<OnceLock<Waker>>,
+    /// If this job's ranks reach each other's memory.
+    pub(crate) device: Option<Arc<Device>>,
     pub(crate) bell: Arc<Bell>,
 
     /// Slots for messages that leave.
@@ -71,7 +74,7 @@ pub(crate) struct Port {
     reading: Mutex<Reading>,
 
     /// Messages of the core that have arrived and that no poll has handed out.
-    inbox: Mutex<VecDeque<(Slot, usize)>>,
+    inbox: Mutex<VecDeque<Arrived>>,
     arrived: AtomicU64,
     handled: AtomicU64,
     polling: Mutex<()>,
@@ -97,6 +100,13 @@ struct Reading {
     rooms: Vec<Slot>,
 }
 
+/// A message of the core, in its slot behind a header.
+struct Arrived {
+    slot: Slot,
+    len: usize,
+    from: WorldRank,
+}
+
 /// What reading brought.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Brought {
@@ -112,11 +122,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Port {
     pub(crate) fn new(
-        (endpoint, mut slots): (Endpoint, Vec<Slot>),
+        (endpoint, mut slots): (Arc<Passive>, Vec<Slot>),
         (rank, job): (WorldRank, u64),
-        addresses: Vec<u8>,
+        addresses: Arc<[u8]>,
         members: Arc<dyn Members>,
-        bell: Arc<Bell>,
+        (bell, waker): (Arc<Bell>, Arc<OnceLock<Waker>>),
+        device: Option<Arc<Device>>,
     ) -> Self {
         let size = addresses.len() / endpoint.address().len().max(1);
         let free = slots.split_off(RECEIVES as usize);
@@ -129,7 +140,8 @@ impl Port {
             peers: (0..size).map(|_| OnceLock::new()).collect(),
             inserting: Mutex::default(),
             members,
-            waker: OnceLock::new(),
+            waker,
+            device,
             bell,
             free: Mutex::new(free),
             destinations: (0..RECEIVES + SENDS).map(|_| AtomicU32::new(0)).collect(),
@@ -292,11 +304,8 @@ impl Port {
         }
         let mut count = 0;
         while count < POLL_MAX {
-            let Some((slot, len)) = lock(&self.inbox).pop_front() else { break };
-            let message = &self.endpoint.bytes(&slot)[..len];
-            if let Some((header, rest)) = Header::parse(message, self.job, self.size()) {
-                sink(WorldRank(header.from), rest);
-            }
+            let Some(Arrived { slot, len, from }) = lock(&self.inbox).pop_front() else { break };
+            sink(from, &self.endpoint.bytes(&slot)[HEADER..len]);
             count += 1;
             self.handled.fetch_add(1, Release);
             if let Err(Full(slot, _)) = self.endpoint.receive(slot) {
@@ -387,11 +396,12 @@ impl Port {
                     self.foreign.fetch_add(1, Relaxed);
                     return rooms.push(slot);
                 };
-                let Some(peer) = self.peer(WorldRank(header.from)) else { return rooms.push(slot) };
+                let from = WorldRank(header.from);
+                let Some(peer) = self.peer(from) else { return rooms.push(slot) };
                 brought.news = true;
                 match (header.kind, rest.first_chunk()) {
                     (Kind::Data, _) => {
-                        lock(&self.inbox).push_back((slot, len));
+                        lock(&self.inbox).push_back(Arrived { slot, len, from });
                         peer.came.fetch_add(1, Release);
                         self.arrived.fetch_add(1, Release);
                         return;
@@ -413,7 +423,9 @@ impl Port {
                 self.broken.fetch_add(1, Relaxed);
                 rooms.push(slot);
             }
-            Completion::Stray => _ = self.broken.fetch_add(1, Relaxed),
+            Completion::Transferred(..) | Completion::Stray => {
+                _ = self.broken.fetch_add(1, Relaxed)
+            }
         }
     }
 
@@ -439,11 +451,8 @@ impl Port {
     }
 
     fn known(&self) -> impl Iterator<Item = (WorldRank, &Peer)> {
-        let known = |(rank, peer): (usize, &'_ OnceLock<Box<Peer>>)| {
-            peer.get().map(|_| WorldRank(rank as u32))
-        };
-        let ranks = self.peers.iter().enumerate().filter_map(known);
-        ranks.filter_map(|rank| Some((rank, &**self.peers[rank.0 as usize].get()?)))
+        let ranks = (0..).map(WorldRank).zip(&self.peers);
+        ranks.filter_map(|(rank, peer)| Some((rank, &**peer.get()?)))
     }
 
     /// Answers peers that leave, all of whose messages have arrived; those that are gone already

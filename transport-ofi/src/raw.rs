@@ -1,8 +1,12 @@
-//! Messages of a provider without the transport over it: the limit that measurements compare with.
+//! Messages and transfers of a provider without the transport over it: the limits that
+//! measurements compare with.
 
-use crate::sys::{Completion, Endpoint, Full, Slot};
+use crate::sys::{
+    Caps, Completion, Direction, Endpoint, Exposed, Far, Full, NoAlias, Opened, Passive, Slot,
+};
 use crate::{Libfabric, OfiError, Wanted, choose};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire};
 use std::time::{Duration, Instant};
 
@@ -32,7 +36,8 @@ impl RawLink {
         let offers = library.offers()?;
         let offer = choose(&offers, &Wanted { provider, ..Wanted::default() })?;
         let host = crate::join::host_of(offer, host);
-        let (endpoint, mut free) = Endpoint::open(&library, offer, host, (SLOTS, BYTES))?;
+        let opened = Opened::open(&library, offer, host, Caps::Messages)?;
+        let (endpoint, mut free) = opened.endpoint((SLOTS, BYTES))?;
         let mut link =
             Self { endpoint, peer: u64::MAX, free: Vec::new(), came: Vec::new(), over: Vec::new() };
         for slot in free.split_off(SLOTS as usize / 2) {
@@ -84,18 +89,9 @@ impl RawLink {
             if self.came.is_empty() {
                 let from: Instant = *idle_from.get_or_insert_with(Instant::now);
                 if from.elapsed() > SPIN {
-                    self.nap();
+                    nap(&self.endpoint);
                 }
             }
-        }
-    }
-
-    fn nap(&self) {
-        if let Some(file) = self.endpoint.file()
-            && self.endpoint.may_wait()
-        {
-            // One that is interrupted has ended.
-            _ = poll(&mut [PollFd::new(&file, PollFlags::IN)], Some(&NAP));
         }
     }
 
@@ -120,5 +116,124 @@ impl RawLink {
         }
         self.over = over;
         is_whole
+    }
+}
+
+fn nap(endpoint: &Endpoint) {
+    if let Some(file) = endpoint.file()
+        && endpoint.may_wait()
+    {
+        // One that is interrupted has ended.
+        _ = poll(&mut [PollFd::new(&file, PollFlags::IN)], Some(&NAP));
+    }
+}
+
+/// Bytes of memory that a peer reaches, and of the largest transfer.
+const MEMORY: usize = 1 << 20;
+const TRANSFERS: u32 = 32;
+
+/// Memory for one other to reach, and an endpoint that reaches its. For benchmarks.
+pub struct RawMemory {
+    active: Endpoint,
+    free: Vec<Slot>,
+    over: Vec<Completion>,
+    far: Far,
+    exposed: Exposed,
+    passive: Arc<Passive>,
+}
+
+impl RawMemory {
+    /// Opens both on the provider of that name or core, at an address of this host.
+    ///
+    /// # Errors
+    /// [`OfiError`].
+    pub fn open(provider: Option<&str>, host: &str) -> Result<Self, OfiError> {
+        let library = Libfabric::load()?;
+        let offers = library.offers()?;
+        let offer = choose(&offers, &Wanted { provider, needs_rma: true, ..Wanted::default() })?;
+        let host = crate::join::host_of(offer, host);
+        let opened = Opened::open(&library, offer, host, Caps::Memory)?;
+        opened.check_memory(Caps::Memory)?;
+        let passive = Arc::new(Passive::new(opened.endpoint((1, 0))?.0));
+        let (active, free) = opened.endpoint((TRANSFERS, MEMORY))?;
+        let exposed = Exposed::fresh(&opened, passive.clone(), MEMORY, crate::join::random()?);
+        let exposed = exposed.map_err(|why| {
+            let (call, errno) = match why {
+                NoAlias::Unfit => ("mmap", libc::EINVAL),
+                NoAlias::System(call, errno) => (call, errno),
+            };
+            opened.failed((call, errno))
+        })?;
+        let far = Far { peer: u64::MAX, key: 0, at: 0 };
+        Ok(Self { active, free, over: Vec::new(), far, exposed, passive })
+    }
+
+    /// Where the memory is reached: the key, where it begins, and the address.
+    pub fn card(&self) -> Vec<u8> {
+        let (key, start) = self.exposed.key();
+        [&key.to_le_bytes(), &start.to_le_bytes(), self.passive.address()].concat()
+    }
+
+    /// Names whose memory it reaches; false if that is no card of its provider.
+    pub fn connect(&mut self, card: &[u8]) -> bool {
+        let parts = card.split_first_chunk().and_then(|(key, rest)| {
+            let (start, address) = rest.split_first_chunk()?;
+            Some((u64::from_le_bytes(*key), u64::from_le_bytes(*start), address))
+        });
+        let Some((key, at, address)) = parts else { return false };
+        let peer = self.active.insert(address);
+        self.far = Far { peer: peer.unwrap_or(u64::MAX), key, at };
+        peer.is_some()
+    }
+
+    /// Writes so many bytes (1 MiB at most) so often, several at a time, and waits until all are in
+    /// the peer's memory. False if that fails.
+    pub fn write(&mut self, len: usize, count: u64) -> bool {
+        self.transfer(len, count, Direction::Write)
+    }
+
+    /// Reads so many bytes (1 MiB at most) so often, several at a time. False if that fails.
+    pub fn read(&mut self, len: usize, count: u64) -> bool {
+        self.transfer(len, count, Direction::Read)
+    }
+
+    fn transfer(&mut self, len: usize, count: u64, direction: Direction) -> bool {
+        let (len, mut begun, mut ended) = (len.min(MEMORY), 0, 0);
+        while ended < count {
+            while begun < count
+                && let Some(slot) = self.free.pop()
+            {
+                match self.active.transfer(slot, len, direction, &self.far) {
+                    Ok(()) => begun += 1,
+                    Err(Full(slot, None)) => {
+                        self.free.push(slot);
+                        break;
+                    }
+                    Err(Full(_, Some(_))) => return false,
+                }
+            }
+            self.active.read(&mut self.over);
+            for completion in self.over.drain(..) {
+                let Completion::Transferred(slot, Ok(())) = completion else { return false };
+                self.free.push(slot);
+                ended += 1;
+            }
+        }
+        true
+    }
+
+    /// Has the provider serve the peer until `stop` is set: it looks as long as something comes, and
+    /// sleeps otherwise.
+    pub fn serve(&self, stop: &AtomicBool) {
+        let mut idle_from = Instant::now();
+        while !stop.load(Acquire) {
+            self.passive.read(&mut Vec::new());
+            if !self.passive.may_wait() {
+                idle_from = Instant::now();
+            } else if idle_from.elapsed() > SPIN {
+                nap(&self.passive);
+                idle_from = Instant::now();
+            }
+        }
     }
 }

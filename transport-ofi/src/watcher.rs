@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(1);
 /// The same for what the provider does not tell: room after it had none, peers that hear.
 const RETRY: Duration = Duration::from_millis(1);
+/// So long it looks, after something has come, before it sleeps again, if a thread of the rank
+/// sleeps: the next part of what comes is quick, and nobody computes where it looks.
+const SPIN: Duration = Duration::from_micros(50);
 /// So long a rank that leaves waits for peers to hear of it. Then they are told that it failed:
 /// what it sent them may be lost.
 const FAREWELL: Duration = Duration::from_secs(10);
@@ -84,8 +87,12 @@ impl Bell {
         }
     }
 
+    fn is_parked(&self) -> bool {
+        self.parked.load(SeqCst) > 0
+    }
+
     fn is_wanted(&self) -> bool {
-        self.parked.load(SeqCst) > 0 || self.rung.load(SeqCst)
+        self.is_parked() || self.rung.load(SeqCst)
     }
 
     fn stand_still(&self) {
@@ -111,6 +118,7 @@ pub(crate) fn watch(port: &Port) {
     let bell = &*port.bell;
     let (mut polls, mut farewell, mut linger, mut last) = (0, None, None, None);
     let mut is_rung = true;
+    let mut quiet_from = Instant::now();
     loop {
         let polled = port.polls.load(Relaxed);
         if polled != polls && !bell.is_wanted() {
@@ -123,7 +131,8 @@ pub(crate) fn watch(port: &Port) {
             bell.answer();
         }
         let Brought { news, room } = port.read();
-        if news {
+        let device = port.device.as_deref();
+        if news | device.is_some_and(|device| device.look()) {
             port.wake();
         }
         // Who was told that there is no room looks again.
@@ -148,10 +157,14 @@ pub(crate) fn watch(port: &Port) {
         // What the provider has taken and not sent, it may not tell of either.
         let is_hasty = is_starved || !is_settled || is_over || !port.is_idle();
         let is_blind = port.endpoint.file().is_none();
-        let is_hasty = is_hasty || is_blind;
+        let is_hasty = is_hasty || is_blind || device.is_some_and(|device| device.is_busy());
         // Providers are asked only where they have something to wait at.
-        if is_blind || port.endpoint.may_wait() {
+        let may_wait = is_blind || port.endpoint.may_wait();
+        if !(may_wait && device.is_none_or(|device| device.may_wait())) {
+            quiet_from = Instant::now();
+        } else if !bell.is_parked() || quiet_from.elapsed() > SPIN {
             is_rung = sleep(port, is_hasty.then_some(RETRY));
+            quiet_from = Instant::now();
         }
     }
 }
@@ -161,18 +174,13 @@ fn sleep(port: &Port, timeout: Option<Duration>) -> bool {
     let bell = PollFd::new(&port.bell.file, PollFlags::IN);
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     // An interrupted sleep is one that has ended.
-    match port.endpoint.file() {
-        Some(file) => {
-            let mut files = [bell, PollFd::new(&file, PollFlags::IN)];
-            _ = poll(&mut files, timeout.as_ref());
-            !files[0].revents().is_empty()
-        }
-        None => {
-            let mut files = [bell];
-            _ = poll(&mut files, timeout.as_ref());
-            !files[0].revents().is_empty()
-        }
-    }
+    let others = [port.endpoint.file(), port.device.as_ref().map(|device| device.file())];
+    let mut files = vec![bell];
+    files.extend(
+        others.into_iter().flatten().map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN)),
+    );
+    _ = poll(&mut files, timeout.as_ref());
+    !files[0].revents().is_empty()
 }
 
 /// Takes part in the leaving of peers and of this rank; false if there is more to do soon.

@@ -1,6 +1,8 @@
 //! How the ranks of a node find each other.
 #![allow(unsafe_code)] // room: declares what a caller promises of the exchange
 
+use std::ops::Range;
+
 use rma_core::transport::{AllocateError, ImportError, WorldRank};
 use rustix::fd::OwnedFd;
 
@@ -69,10 +71,12 @@ pub enum JoinError<E> {
         /// What is wrong with it.
         problem: &'static str,
     },
-    /// The roster, a segment that rank 0 makes and all ranks map, cannot be mapped.
+    /// The roster, a segment that the first rank of a machine makes and all there map, cannot be
+    /// mapped.
     #[error(
-        "the roster of the job, which rank 0 made, cannot be mapped: {0}; all ranks must be of \
-         one user and see each other's processes, and rank 0 must not end while others start"
+        "the roster of the job, which the first rank here made, cannot be mapped: {0}; all ranks \
+         must be of one user and see each other's processes, and that rank must not end while \
+         others start"
     )]
     Roster(ImportError),
 }
@@ -99,11 +103,31 @@ impl Shm {
     /// once: a rank that maps a neighbour's memory believes what that says of it.
     pub unsafe fn join<E>(
         config: ShmConfig,
+        exchange: impl FnMut(&[u8]) -> Result<Said, E>,
+    ) -> Result<Self, JoinError<E>> {
+        // SAFETY: forwarded to the caller.
+        unsafe { Self::join_on_host(config, 0..config.size, exchange) }
+    }
+
+    /// As [`join`](Self::join), where `here` are the ranks of this machine, which is one node, and
+    /// others are elsewhere: of these, it learns by [`others`](Self::others) alone.
+    ///
+    /// # Errors
+    ///
+    /// As [`join`](Self::join).
+    ///
+    /// # Safety
+    ///
+    /// As [`join`](Self::join).
+    pub unsafe fn join_on_host<E>(
+        config: ShmConfig,
+        here: Range<u32>,
         mut exchange: impl FnMut(&[u8]) -> Result<Said, E>,
     ) -> Result<Self, JoinError<E>> {
         let ShmConfig { rank, size, .. } = config;
         let invalid = || JoinError::Config { rank, size };
-        let roster_len = roster_len(size).filter(|_| rank.0 < size).ok_or_else(invalid)?;
+        let is_valid = here.contains(&rank.0) && here.end <= size;
+        let roster_len = roster_len(size).filter(|_| is_valid).ok_or_else(invalid)?;
         let limits = MemoryLimits::discover();
         let len = control_len();
         let segment = Segment::create("rma-control", len, len as u64, &limits, true)?;
@@ -114,25 +138,25 @@ impl Shm {
         let card = Card { rank: rank.0, size, pid, descriptor, control, address };
         let own = ControlSegment::create(span, rank, size).ok_or_else(invalid)?;
 
-        let made = match rank.0 {
-            0 => Some(make_roster(size, roster_len, &limits)?.ok_or_else(invalid)?),
-            _ => None,
+        let made = match rank.0 == here.start {
+            true => Some(make_roster(size, roster_len, &limits)?.ok_or_else(invalid)?),
+            false => None,
         };
         let mine = match &made {
             Some((_, _, notice)) => notice.to_bytes(size),
             None => card::tag_bytes(size),
         };
         let said = exchange(&mine).map_err(JoinError::Exchange)?;
-        let notice = read_notice(&said, size, roster_len as u64)?;
+        let notice = read_notice(&said, size, here.clone(), roster_len as u64)?;
         let (roster, kept) = match made {
             Some((roster, file, _)) => (roster, file),
-            None => (map_roster(notice, size)?, None),
+            None => (map_roster(notice, size, WorldRank(here.start))?, None),
         };
         roster.introduce(rank, &card);
         exchange(&[]).map_err(JoinError::Exchange)?;
         // All have mapped it.
         drop(kept);
-        Ok(Self::new(config, own, file, roster, Heap::new(limits)))
+        Ok(Self::new(config, here, own, file, roster, Heap::new(limits)))
     }
 }
 
@@ -152,18 +176,18 @@ fn make_roster(
     Ok(Roster::create(span, size).map(|roster| (roster, file, notice)))
 }
 
-fn map_roster<E>(notice: Notice, size: u32) -> Result<Roster, JoinError<E>> {
+fn map_roster<E>(notice: Notice, size: u32, owner: WorldRank) -> Result<Roster, JoinError<E>> {
     let Notice { pid, descriptor, roster } = notice;
-    let owner = WorldRank(0);
     let span = segment::import(pid, descriptor, roster, true)
         .map_err(|error| JoinError::Roster(error.of(owner)))?;
     Roster::import(span, size).ok_or(JoinError::Roster(ImportError::Malformed(owner)))
 }
 
-/// What rank 0 says, if all ranks are of this job.
+/// What the first rank here says, if all ranks here are of this job.
 fn read_notice<E>(
     said: &[(u32, Vec<u8>)],
     size: u32,
+    here: Range<u32>,
     roster_len: u64,
 ) -> Result<Notice, JoinError<E>> {
     let got: u64 = said.iter().map(|(count, _)| u64::from(*count)).sum();
@@ -172,11 +196,12 @@ fn read_notice<E>(
     }
     let (mut notice, mut rank) = (None, 0);
     for (count, bytes) in said {
-        let mut ranks = rank..rank + count;
-        rank = ranks.end;
+        // Ranks elsewhere have said the same to those of their host.
+        let mut ranks = rank.max(here.start)..(rank + count).min(here.end);
+        rank += count;
         let of = |rank| move |problem| JoinError::Card { rank: WorldRank(rank), problem };
-        if notice.is_none() && ranks.next().is_some() {
-            notice = Some(Notice::parse(bytes, size, roster_len).map_err(of(0))?);
+        if ranks.contains(&here.start) && ranks.next().is_some() {
+            notice = Some(Notice::parse(bytes, size, roster_len).map_err(of(here.start))?);
         }
         if let Some(first) = ranks.next() {
             card::check_tag(bytes, size).map_err(of(first))?;

@@ -44,4 +44,4 @@ mod sync;
 #[cfg(not(loom))]
 pub use join::{JoinError, Said, ShmConfig};
 #[cfg(not(loom))]
-pub use shm::Shm;
+pub use shm::{Others, Shm};

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // room: promises `Shared`
 
 use std::hint;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
@@ -40,14 +41,16 @@ const NAP_MAX: Duration = Duration::from_millis(250);
 pub struct Shm {
     pub(crate) rank: WorldRank,
     cores: u32,
-    /// Ranks of the job on each pretended node.
+    /// Ranks of this machine.
+    here: Range<u32>,
+    /// Those of them on each pretended node.
     node_ranks: u32,
     /// Longest sleep at a stretch, if there is a longest.
     nap: Option<Duration>,
     pub(crate) own: ControlSegment,
     /// Neighbours open it by its number.
     _own_file: Option<OwnedFd>,
-    pub(crate) roster: Roster,
+    pub(crate) roster: Arc<Roster>,
     /// By rank, those that this rank has had to do with; its own is used for imports only.
     neighbours: Box<[OnceLock<Box<Neighbour>>]>,
     heap: Arc<Heap>,
@@ -62,22 +65,25 @@ pub struct Shm {
 impl Shm {
     pub(crate) fn new(
         config: ShmConfig,
+        here: Range<u32>,
         own: ControlSegment,
         own_file: Option<OwnedFd>,
         roster: Roster,
         heap: Arc<Heap>,
     ) -> Self {
         let neighbours = (0..roster.ranks()).map(|_| OnceLock::new()).collect();
-        let sharing = roster.ranks().div_ceil(config.cores.max(1));
-        let patience = Patience::new(sharing);
+        let ranks = here.end - here.start;
+        let patience = Patience::new(ranks.div_ceil(config.cores.max(1)));
+        let nodes = if ranks == config.size { config.nodes.max(1) } else { 1 };
         Self {
             rank: config.rank,
             cores: config.cores,
-            node_ranks: config.size.div_ceil(config.nodes.max(1)).max(1),
+            here,
+            node_ranks: ranks.div_ceil(nodes).max(1),
             nap: config.naps.then_some(NAP_MAX),
             own,
             _own_file: own_file,
-            roster,
+            roster: Arc::new(roster),
             neighbours,
             heap,
             inbox: Inbox::new(),
@@ -104,8 +110,24 @@ impl Shm {
         self.inbox.corrupt()
     }
 
+    /// What tells the ranks of this machine of those elsewhere.
+    pub fn others(&self) -> Others {
+        Others { roster: self.roster.clone(), here: self.here.clone() }
+    }
+
     fn ranks(&self) -> u32 {
         self.roster.ranks()
+    }
+
+    /// Ranks of this machine, which share its CPUs.
+    fn ranks_here(&self) -> u32 {
+        self.here.end - self.here.start
+    }
+
+    /// Which pretended node of this machine a rank is on; `None` if it is elsewhere.
+    #[inline]
+    fn node_of(&self, rank: WorldRank) -> Option<u32> {
+        self.here.contains(&rank.0).then(|| (rank.0 - self.here.start) / self.node_ranks)
     }
 
     fn neighbour(&self, rank: WorldRank) -> Result<&Neighbour, ImportError> {
@@ -200,6 +222,23 @@ impl Shm {
     }
 }
 
+/// Tells the ranks of a machine how ranks elsewhere have left.
+pub struct Others {
+    roster: Arc<Roster>,
+    here: Range<u32>,
+}
+
+impl Others {
+    /// They have left so. Word of ranks of this machine, who tell of themselves, is dropped.
+    pub fn left(&self, ranks: Range<u32>, outcome: Outcome) {
+        let elsewhere = ranks.filter(|rank| !self.here.contains(rank));
+        let news = elsewhere.filter(|rank| self.roster.tell(WorldRank(*rank), outcome)).count();
+        if news > 0 {
+            self.roster.ring_all();
+        }
+    }
+}
+
 fn cma_error(peer: WorldRank, error: Errno) -> CmaError {
     match error {
         Errno::SRCH => CmaError::PeerGone(peer),
@@ -232,7 +271,7 @@ impl From<Shm> for Transport {
 // `send` is the core's alone.
 unsafe impl Messages for Shm {
     fn explain(&self) -> String {
-        let (ranks, cores) = (self.ranks(), self.cores);
+        let (ranks, cores) = (self.ranks_here(), self.cores);
         let waiting = self.patience.explain();
         let barriers =
             if self.is_crowded() { "are counted at the first rank" } else { "by dissemination" };
@@ -310,7 +349,7 @@ impl Sleep for Shm {
 
     #[inline]
     fn is_crowded(&self) -> bool {
-        self.ranks() > self.cores
+        self.ranks_here() > self.cores
     }
 
     #[inline]
@@ -345,6 +384,10 @@ unsafe impl Members for Shm {
         }
         if peer.0 >= self.ranks() {
             return PeerState::Failed;
+        }
+        // Its process is not seen from here.
+        if !self.here.contains(&peer.0) {
+            return state;
         }
         if self.neighbour(peer).is_ok_and(|neighbour| neighbour.is_there(self.now())) {
             return PeerState::Alive;
@@ -391,7 +434,7 @@ unsafe impl Shared for Shm {
     }
 
     fn is_near(&self, peer: WorldRank) -> bool {
-        peer.0 < self.ranks() && peer.0 / self.node_ranks == self.rank.0 / self.node_ranks
+        self.node_of(peer).is_some_and(|node| self.node_of(self.rank) == Some(node))
     }
 
     unsafe fn describe(&self, extent: &Extent, start: u64) -> Result<Descriptor, DescribeError> {

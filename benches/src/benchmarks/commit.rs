@@ -2,10 +2,9 @@
 use super::storage::{STREAM_ROUNDS, in_folder};
 use crate::Result;
 use crate::bench::{Bench, row};
-use rma::{PersistentHints, PersistentMemory, Root};
+use rma::{DirtyTracking, PersistentHints, PersistentMemory, Root};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,21 +18,45 @@ const SHARES: [usize; 6] = [1, 10, 100, 250, 500, 1000];
 const GOAL: f64 = 1.2;
 const GOAL_FROM: usize = 100;
 
+/// How commits find out what has changed, as rows name it.
+const WAYS: [(&str, DirtyTracking); 2] =
+    [("commit", DirtyTracking::Compare), ("commit by marks", DirtyTracking::WriteProtect)];
+
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     bench.set_rounds(STREAM_ROUNDS);
     bench.set_batch(Duration::from_millis(1));
-    in_folder(bench, "root", measure)
+    in_folder(bench, "root", |bench, folder| {
+        let root = Root::open(bench.world(), folder)?;
+        WAYS.into_iter().try_for_each(|(way, tracking)| commits(bench, &root, way, tracking))?;
+        openings(bench, &root)
+    })
 }
 
-fn measure(bench: &mut Bench<'_>, folder: &Path) -> Result<()> {
-    let bytes = if bench.is_smoke() { SMOKE_BYTES } else { BYTES };
-    let (world, hints) = (bench.world(), PersistentHints::name("bench"));
-    let root = Root::open(world, folder)?;
-    let memory = Arc::new(PersistentMemory::open(&root, world, &hints, bytes)?);
+/// A window of that name, for which nothing else is to be said.
+fn hints(name: &str) -> PersistentHints {
+    PersistentHints::name(name.replace(' ', "-"))
+}
+
+fn bytes_of(bench: &Bench<'_>) -> usize {
+    if bench.is_smoke() { SMOKE_BYTES } else { BYTES }
+}
+
+/// A file of this rank beside its window, which has been written once.
+fn beside(bench: &Bench<'_>, root: &Root, bytes: usize) -> Result<File> {
+    let path = root.path().join(format!("pwrite.{}", u32::from(bench.world().rank())));
+    let file = File::create_new(&path)?;
+    std::fs::remove_file(path)?;
+    file.write_all_at(&vec![7u8; bytes], 0)?;
+    file.sync_data()?;
+    Ok(file)
+}
+
+fn commits(bench: &mut Bench<'_>, root: &Root, way: &str, tracking: DirtyTracking) -> Result<()> {
+    let (world, bytes) = (bench.world(), bytes_of(bench));
+    let hints = hints(way).dirty_tracking(tracking);
+    let memory = Arc::new(PersistentMemory::open(root, world, &hints, bytes)?);
     let window = world.window(bytes, 1).create(memory.clone())?;
-    let beside = File::create_new(folder.join(format!("pwrite.{}", u32::from(world.rank()))))?;
-    beside.write_all_at(&vec![7u8; bytes], 0)?;
-    beside.sync_data()?;
+    let beside = beside(bench, root, bytes)?;
     let view = window.local();
     for share in SHARES {
         let changed = (bytes / BLOCK * share / 1000).max(1);
@@ -56,18 +79,23 @@ fn measure(bench: &mut Bench<'_>, folder: &Path) -> Result<()> {
             }
             Ok(())
         };
-        let name = format!("commit, {} % of {} MiB changed", share as f64 / 10.0, bytes >> 20);
+        let name = format!("{way}, {} % of {} MiB changed", share as f64 / 10.0, bytes >> 20);
         let draft = row(name).bytes(changed * BLOCK);
         let draft = if share < GOAL_FROM { draft } else { draft.goal(GOAL) };
         bench.together(draft, &mut ours, &mut [("pwrite + fdatasync", &mut raw)])?;
     }
-    window.free()?;
-    drop(memory);
+    Ok(window.free()?)
+}
+
+/// Of the first of those windows.
+fn openings(bench: &mut Bench<'_>, root: &Root) -> Result<()> {
+    let (world, bytes, hints) = (bench.world(), bytes_of(bench), hints(WAYS[0].0));
+    let beside = beside(bench, root, bytes)?;
     world.barrier()?;
     let mut buffer = vec![0u8; bytes];
     let mut ours = |n| {
         for _ in 0..n {
-            drop(PersistentMemory::open(&root, world, &hints, bytes)?);
+            drop(PersistentMemory::open(root, world, &hints, bytes)?);
             // No rank has it when the next opens it.
             world.barrier()?;
         }

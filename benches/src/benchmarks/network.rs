@@ -2,39 +2,47 @@
 use super::TARGET;
 use crate::Result;
 use crate::bench::{Bench, row};
-use crate::measure::Work;
 use rma::{LockAll, Op};
-use rma_transport_ofi::RawLink;
+use rma_transport_ofi::{RawLink, RawMemory};
 use std::hint::black_box;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Release};
 use std::thread;
 
-/// Bytes of what ranks tell each other of their ends: a length, an address, a port.
-const CARD: usize = 128;
+/// Bytes of what ranks tell each other of their ends: a length and an address, where memory is
+/// reached in the same way, a port.
+const CARD: usize = 256;
+const MEMORY_AT: usize = 128;
 const PORT_AT: usize = CARD - 2;
 
-/// The limits are round trips of messages: rank 1 has a thread for each that sends back what comes.
+/// Bytes of large operations, and of the window.
+const LARGE: usize = 1 << 20;
+
+/// The limits are transfers by the same provider without rma, and round trips of messages: rank 1
+/// has a thread for each that serves, or sends back what comes.
 /// It works in a job of any transport; `rma-run --transport ofi` is meant.
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let stop = AtomicBool::new(false);
     let mut link = RawLink::open(None, "127.0.0.1")?;
+    let mut memory = RawMemory::open(None, "127.0.0.1")?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let cards = bench.world().allgather(&card(link.address(), listener.local_addr()?.port()))?;
+    let port = listener.local_addr()?.port();
+    let cards = bench.world().allgather(&card(link.address(), &memory.card(), port))?;
     let (first, second) = cards.split_at(CARD);
     let theirs = if bench.is_first() { second } else { first };
-    let (address, port) = read(theirs).ok_or("a card that is none")?;
-    if !link.connect(address) {
+    let (address, far, port) = read(theirs).ok_or("a card that is none")?;
+    if !link.connect(address) || !memory.connect(far) {
         return Err("the other rank has another provider".into());
     }
     thread::scope(|scope| {
         let measured = if bench.is_first() {
             let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
             stream.set_nodelay(true)?;
-            rows(bench, Some((&mut link, stream)))
+            rows(bench, Some((&mut link, &mut memory, stream)))
         } else {
             let (stop, mut link) = (&stop, link);
+            scope.spawn(move || memory.serve(stop));
             scope.spawn(move || {
                 while let Some(len) = link.receive(stop) {
                     if !link.send(len) {
@@ -56,32 +64,77 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     })
 }
 
-fn card(address: &[u8], port: u16) -> [u8; CARD] {
+fn card(address: &[u8], memory: &[u8], port: u16) -> [u8; CARD] {
     let mut card = [0; CARD];
-    card[0] = address.len() as u8;
-    card[1..=address.len()].copy_from_slice(address);
+    for (at, bytes) in [(0, address), (MEMORY_AT, memory)] {
+        card[at] = bytes.len() as u8;
+        card[at + 1..][..bytes.len()].copy_from_slice(bytes);
+    }
     card[PORT_AT..].copy_from_slice(&port.to_le_bytes());
     card
 }
 
-fn read(card: &[u8]) -> Option<(&[u8], u16)> {
-    let (len, rest) = card.split_first()?;
+fn read(card: &[u8]) -> Option<(&[u8], &[u8], u16)> {
+    let part = |at: usize| {
+        let (len, rest) = card.get(at..)?.split_first()?;
+        rest.get(..usize::from(*len))
+    };
     let port = card.get(PORT_AT..)?.try_into().ok()?;
-    Some((rest.get(..usize::from(*len))?, u16::from_le_bytes(port)))
+    Some((part(0)?, part(MEMORY_AT)?, u16::from_le_bytes(port)))
 }
 
-fn rows(bench: &mut Bench<'_>, ends: Option<(&mut RawLink, TcpStream)>) -> Result<()> {
-    let window = bench.world().window(64, size_of::<u64>()).allocate()?;
-    if let Some((link, stream)) = ends {
+fn rows(
+    bench: &mut Bench<'_>,
+    ends: Option<(&mut RawLink, &mut RawMemory, TcpStream)>,
+) -> Result<()> {
+    let window = bench.world().window(LARGE, size_of::<u64>()).allocate()?;
+    if let Some((link, memory, stream)) = ends {
         let epoch = window.lock_all()?;
-        measure(bench, &epoch, link, stream)?;
+        transfers(bench, &epoch, memory)?;
+        messages(bench, &epoch, link, stream)?;
         epoch.unlock()?;
     }
     bench.world().barrier()?;
     Ok(window.free()?)
 }
 
-fn measure(
+fn transfers(bench: &mut Bench<'_>, epoch: &LockAll<'_>, memory: &mut RawMemory) -> Result<()> {
+    let done = |done: bool| if done { Ok(()) } else { Err("the raw transfer failed".into()) };
+    for (bytes, goal) in [(size_of::<u64>(), 1.1), (LARGE, 1.0 / 0.95)] {
+        let mut values = vec![1u64; bytes / size_of::<u64>()];
+        let mut put = |n: u64| -> Result<()> {
+            for _ in 0..n {
+                epoch.put(TARGET, 0, &values)?;
+                epoch.flush(TARGET)?;
+            }
+            Ok(())
+        };
+        let mut write = |n: u64| (0..n).try_for_each(|_| done(memory.write(bytes, 1)));
+        let draft = row("put + flush by libfabric").bytes(bytes).goal(goal);
+        bench.alone(draft, &mut put, &mut [("fi_write, delivered", &mut write)])?;
+        let mut get = |n: u64| -> Result<()> {
+            for _ in 0..n {
+                epoch.get(TARGET, 0, &mut values)?;
+                black_box(&values);
+            }
+            Ok(())
+        };
+        let mut read = |n: u64| (0..n).try_for_each(|_| done(memory.read(bytes, 1)));
+        let draft = row("get by libfabric").bytes(bytes).goal(goal);
+        bench.alone(draft, &mut get, &mut [("fi_read", &mut read)])?;
+    }
+    let mut puts = |n: u64| -> Result<()> {
+        for i in 0..n {
+            epoch.put(TARGET, 0, &[i])?;
+        }
+        Ok(epoch.flush(TARGET)?)
+    };
+    let mut writes = |n: u64| done(memory.write(size_of::<u64>(), n));
+    let draft = row("put by libfabric, of many").bytes(size_of::<u64>()).goal(1.0 / 0.8);
+    bench.alone(draft, &mut puts, &mut [("fi_write, of many", &mut writes)])
+}
+
+fn messages(
     bench: &mut Bench<'_>,
     epoch: &LockAll<'_>,
     link: &mut RawLink,
@@ -104,38 +157,15 @@ fn measure(
         }
         Ok(())
     };
-    let mut value = [0u64];
-    let mut put = |n: u64| -> Result<()> {
-        for i in 0..n {
-            epoch.put(TARGET, 0, &[i])?;
-            epoch.flush(TARGET)?;
-        }
-        Ok(())
-    };
-    let mut get = |n: u64| -> Result<()> {
-        for _ in 0..n {
-            epoch.get(TARGET, 0, &mut value)?;
-            black_box(&value);
-        }
-        Ok(())
-    };
     let mut fetch = |n: u64| -> Result<()> {
         for _ in 0..n {
             black_box(epoch.fetch_and_op(TARGET, 0, Op::Sum, 1u64)?);
         }
         Ok(())
     };
-    let works: [(&str, Work<'_>); 3] = [
-        ("put + flush by libfabric", &mut put),
-        ("get by libfabric", &mut get),
-        ("fetch_and_op sum by libfabric", &mut fetch),
-    ];
-    for (name, ours) in works {
-        bench.alone(
-            row(name).bytes(8),
-            ours,
-            &mut [("round trip of fi_send", &mut by_link), ("round trip of TCP", &mut by_tcp)],
-        )?;
-    }
-    Ok(())
+    bench.alone(
+        row("fetch_and_op sum by libfabric").bytes(8),
+        &mut fetch,
+        &mut [("round trip of fi_send", &mut by_link), ("round trip of TCP", &mut by_tcp)],
+    )
 }

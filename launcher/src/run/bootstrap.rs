@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -47,8 +48,16 @@ pub(super) struct Plan {
 impl Plan {
     /// The CPU that `rank` is bound to.
     pub(super) fn cpu(&self, rank: u32) -> Option<u32> {
-        let turn = (rank as usize).checked_rem(self.bind.len())?;
+        let turn = (rank.checked_sub(self.here().start)? as usize).checked_rem(self.bind.len())?;
         self.bind.get(turn).copied()
+    }
+
+    /// Ranks on this machine.
+    fn here(&self) -> Range<u32> {
+        match &self.job.host {
+            Some(host) => host.first..host.first + host.ranks,
+            None => 0..self.job.size,
+        }
     }
 
     fn job(&self, rank: u32) -> Job {
@@ -91,7 +100,7 @@ pub(super) async fn serve(
     inputs: UnboundedSender<Input>,
     strangers: usize,
 ) {
-    let ranks = plan.job.size as usize;
+    let ranks = plan.here().len();
     let shared = Arc::new(Shared { plan, taken: Mutex::new(vec![false; ranks]), inputs });
     let mut awaited: VecDeque<AbortHandle> = VecDeque::new();
     loop {
@@ -158,7 +167,7 @@ async fn hello(mut stream: TcpStream, shared: &Shared) -> io::Result<Joined> {
         write(&mut stream, &Reply::Refused(Refusal::Secret)).await?;
         return Err(io::Error::other("it does not know the secret of this job"));
     }
-    let admitted = admit(&hello, plan.job.size, &mut lock(&shared.taken));
+    let admitted = admit(&hello, plan.here(), plan.job.size, &mut lock(&shared.taken));
     if let Err(why) = admitted {
         write(&mut stream, &Reply::Refused(why)).await?;
         return Err(io::Error::other(format!(
@@ -177,11 +186,13 @@ async fn hello(mut stream: TcpStream, shared: &Shared) -> io::Result<Joined> {
 }
 
 /// Whether a rank that knows the secret may join; it has the rank from then on.
-fn admit(hello: &Hello, size: u32, taken: &mut [bool]) -> Result<(), Refusal> {
+fn admit(hello: &Hello, here: Range<u32>, size: u32, taken: &mut [bool]) -> Result<(), Refusal> {
     if hello.version != wire::VERSION {
         return Err(Refusal::Version { launcher: wire::VERSION });
     }
-    match taken.get_mut(hello.rank as usize) {
+    let place = hello.rank.checked_sub(here.start);
+    match place.and_then(|place| taken.get_mut(place as usize)) {
+        None if hello.rank < size => Err(Refusal::Elsewhere { first: here.start, end: here.end }),
         None => Err(Refusal::RankOutOfRange { size }),
         Some(true) => Err(Refusal::RankTaken),
         Some(free) => {
@@ -193,8 +204,14 @@ fn admit(hello: &Hello, size: u32, taken: &mut [bool]) -> Result<(), Refusal> {
 
 /// Takes what a rank says until it says no more, or something it must not say.
 async fn listen_to(rank: u32, mut from: OwnedReadHalf, shared: &Shared, waits: &AtomicBool) {
+    let mut has_left = false;
     while let Ok(message) = read(&mut from, FRAME_MAX).await {
         match message {
+            ToLauncher::Gather { .. } | ToLauncher::Note { .. } | ToLauncher::Leave { .. }
+                if has_left =>
+            {
+                return;
+            }
             ToLauncher::Gather { mine } => {
                 // One thread runs all of this; `answer` clears it before the rank can know.
                 if waits.swap(true, Ordering::Relaxed) {
@@ -205,8 +222,13 @@ async fn listen_to(rank: u32, mut from: OwnedReadHalf, shared: &Shared, waits: &
             ToLauncher::Note { text } => shared.tell(Input::Note(text)),
             ToLauncher::Leave { failed, missed } => {
                 shared.tell(Input::Event(Event::Left { rank, failed, missed }));
-                return;
+                has_left = true;
             }
+            ToLauncher::Departed { fate } if has_left => {
+                return shared.tell(Input::Departed { rank, fate });
+            }
+            // Nothing else follows.
+            ToLauncher::Departed { .. } => return,
         }
     }
 }
@@ -248,13 +270,19 @@ mod tests {
     #[test]
     fn each_rank_joins_once() {
         let mut taken = vec![false; 2];
-        assert_eq!(admit(&hello(1), 2, &mut taken), Ok(()));
-        assert_eq!(admit(&hello(1), 2, &mut taken), Err(Refusal::RankTaken));
-        assert_eq!(admit(&hello(2), 2, &mut taken), Err(Refusal::RankOutOfRange { size: 2 }));
+        assert_eq!(admit(&hello(1), 0..2, 2, &mut taken), Ok(()));
+        assert_eq!(admit(&hello(1), 0..2, 2, &mut taken), Err(Refusal::RankTaken));
+        assert_eq!(admit(&hello(2), 0..2, 2, &mut taken), Err(Refusal::RankOutOfRange { size: 2 }));
         let old = Hello { version: 0, ..hello(0) };
         let refusal = Refusal::Version { launcher: wire::VERSION };
-        assert_eq!(admit(&old, 2, &mut taken), Err(refusal));
-        assert_eq!(admit(&hello(0), 2, &mut taken), Ok(()));
+        assert_eq!(admit(&old, 0..2, 2, &mut taken), Err(refusal));
+        assert_eq!(admit(&hello(0), 0..2, 2, &mut taken), Ok(()));
+
+        let (mut taken, elsewhere) = (vec![false; 2], Refusal::Elsewhere { first: 2, end: 4 });
+        assert_eq!(admit(&hello(3), 2..4, 6, &mut taken), Ok(()));
+        for rank in [1, 4] {
+            assert_eq!(admit(&hello(rank), 2..4, 6, &mut taken), Err(elsewhere));
+        }
     }
 
     #[test]
@@ -271,6 +299,7 @@ mod tests {
             hints: Vec::new(),
             config: Vec::new(),
             progress_agent: true,
+            host: None,
         };
         let mut plan = Plan { secret: Secret([0; 32]), job, bind: vec![4, 6] };
         let cpus = |plan: &Plan| (0..3).map(|rank| plan.job(rank).bound_cpus).collect::<Vec<_>>();

@@ -15,6 +15,7 @@ use super::arrivals::Arrivals;
 use super::bootstrap::{self, Frame, Plan};
 use super::capacity::{self, Descriptors};
 use super::gather::{Answer, Gather};
+use super::hosts::{HostSaid, Hosts};
 use super::lines::Tail;
 use super::machine::{Action, Cause, ENDING, Event, Machine};
 use super::output::{Printed, Sink, lock};
@@ -23,6 +24,7 @@ use super::query::{self, JobView};
 use super::report::{Ending, Report, RunError};
 use super::spec::{Bind, Output, Spec};
 use super::{config, cpus, groups, program, signals, start};
+use crate::client::Fate;
 use crate::start::Secret;
 use crate::wire;
 use crate::{Job, bulletin};
@@ -60,6 +62,14 @@ pub(super) enum Input {
     Part { rank: u32, mine: Vec<u8> },
     /// A caller at the port was refused.
     Refused(String),
+    /// All that a rank has sent has arrived, or never will.
+    Departed { rank: u32, fate: Fate },
+    /// What a host has said.
+    Host(usize, HostSaid),
+    /// Why a host is lost, and which ranks with it.
+    HostLost(String),
+    /// The kernel of a rank's host ended it for lack of memory.
+    OutOfMemory(u32),
     /// Something that the user may want to know.
     Note(String),
     /// This process got a signal.
@@ -81,6 +91,7 @@ pub(super) struct Driver<'a> {
     pub(super) readers: JoinSet<()>,
     pub(super) stop: watch::Sender<bool>,
     pub(super) sender: UnboundedSender<Input>,
+    pub(super) hosts: Hosts,
     inputs: UnboundedReceiver<Input>,
     pub(super) machine: Machine,
     arrivals: Arrivals,
@@ -90,29 +101,26 @@ pub(super) struct Driver<'a> {
     pub(super) joined: Vec<Option<u32>>,
     /// The words in which ranks tell what they do.
     pub(super) bulletin: Arc<OwnedFd>,
+    /// What ranks did when they were asked to end.
+    pub(super) last_look: Option<JobView>,
     pub(super) started: Instant,
     /// Processes that the kernel had ended for lack of memory before.
     pub(super) oom_kills: u64,
     /// What ranks are started from; see [`start::Starter`].
     hold: mpsc::Sender<()>,
-    pub(super) noted: Noted,
-}
-
-/// What was noted of a job on its way.
-#[derive(Debug, Default)]
-pub(super) struct Noted {
     /// Why a rank could not be started.
     not_started: Option<RunError>,
     /// Ranks that did not end in time, and were killed.
     pub(super) killed: Vec<u32>,
     /// Ranks of which there is a core file.
     pub(super) dumped: HashSet<u32>,
-    /// A caller at the port was refused.
+    /// Ranks that the kernel of another host ended for lack of memory.
+    pub(super) out_of_memory: HashSet<u32>,
+    /// Whether the user knows where ranks are.
+    pub(super) is_introduced: bool,
     refused: bool,
     /// What ranks have said to the user.
     notes: HashSet<String>,
-    /// What ranks did when they were asked to end.
-    pub(super) last_look: Option<JobView>,
 }
 
 /// See [`super::run`].
@@ -123,8 +131,9 @@ pub(super) fn run(spec: &Spec) -> Result<Report, RunError> {
     start::check_environment(spec)?;
     config::check(spec)?;
     let programs = program::find(spec)?;
-    let room = capacity::check(spec.ranks)?;
-    let descriptors = capacity::raise_descriptors(spec.ranks);
+    let here = if spec.remote.is_some() { 0 } else { spec.ranks };
+    let room = capacity::check(here)?;
+    let descriptors = capacity::raise_descriptors(here);
     let system = |what| move |source| RunError::System { what, source };
     let cpus = cpus::available().map_err(system("asking for this process' CPUs"))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -148,34 +157,28 @@ async fn run_job(
     }
     let (sink, printed) = output(spec, &sender)?;
     let job = job_name().map_err(system("drawing random bytes"))?;
-    let processes = watched_over(spec, &job, &sink)?;
+    let mut processes = watched_over(spec, &job, &sink)?;
+    let files = start::output_files(spec)?;
+    let (hosts, streams) = match &spec.remote {
+        Some(remote) => {
+            Hosts::connect(spec, remote, &job, &programs[0].1, &mut processes, &sender)?
+        }
+        None => (Hosts::none(), Vec::new()),
+    };
     let created = bulletin::create(spec.ranks);
     let (bulletin, name) = created.map_err(system("reserving memory for what ranks tell"))?;
-    let plan = Arc::new(plan(spec, cpus).map_err(system("drawing a secret"))?);
-    let (listener, address) = bootstrap::listen()?;
+    let bulletin = Arc::new(bulletin);
 
     let (hold, held) = mpsc::channel();
-    let mut driver = Driver {
-        spec,
-        processes,
-        sink,
-        tails: Vec::new(),
-        error_tails: Vec::new(),
-        readers: JoinSet::new(),
-        stop: watch::Sender::new(false),
-        sender,
-        inputs,
-        machine: Machine::new(spec.ranks, spec.timeout, spec.kill_after, spec.on_failure),
-        arrivals: Arrivals::new(spec.ranks),
-        gather: Gather::new(spec.ranks),
-        answers: (0..spec.ranks).map(|_| None).collect(),
-        joined: vec![None; spec.ranks as usize],
-        bulletin: Arc::clone(&bulletin),
-        started: Instant::now(),
-        oom_kills: groups::oom_kills(),
-        hold,
-        noted: Noted::default(),
-    };
+    let told = (Arc::clone(&bulletin), sink);
+    let mut driver = Driver::new(spec, (processes, hosts), told, (sender, inputs), hold);
+    driver.take_questions();
+    if !driver.hosts.is_empty() {
+        driver.read_hosts(streams, files);
+        return driver.see_through(printed).await;
+    }
+    let plan = Arc::new(plan(spec, cpus).map_err(system("drawing a secret"))?);
+    let (listener, address) = bootstrap::listen()?;
     driver.introduce(&plan, cpus, &programs, address, room);
     let (told, strangers) = (driver.sender.clone(), descriptors.strangers);
     let port = tokio::spawn(bootstrap::serve(listener, Arc::clone(&plan), told, strangers));
@@ -189,27 +192,24 @@ async fn run_job(
             descriptors: descriptors.ranks,
             bulletin: (bulletin, name),
             oom_score: start::oom_score(),
+            host: None,
         },
-        files: start::output_files(spec)?,
+        files,
         warden: driver.processes.warden(),
         inputs: driver.sender.clone(),
         hold: held,
     };
     starter.start().map_err(system("starting a thread that starts ranks"))?;
-    driver.carry_on().await;
-    if let Some(error) = driver.noted.not_started.take() {
-        driver.give_up_start().await;
-        return Err(error);
-    }
+    let report = driver.see_through(printed).await;
     port.abort();
-    Ok(driver.finish(printed).await)
+    report
 }
 
 fn plan(spec: &Spec, cpus: &[u32]) -> io::Result<Plan> {
     let job = Job {
         rank: 0,
         size: spec.ranks,
-        nodes: spec.nodes,
+        nodes: spec.nodes(),
         cores: cpus.len() as u32,
         oversubscribed: spec.ranks as usize > cpus.len(),
         bound_cpus: Vec::new(),
@@ -218,6 +218,7 @@ fn plan(spec: &Spec, cpus: &[u32]) -> io::Result<Plan> {
         hints: spec.hints.clone(),
         config: config::told(spec),
         progress_agent: spec.progress_agent,
+        host: None,
     };
     let bind = match spec.bind {
         Bind::None => Vec::new(),
@@ -226,7 +227,57 @@ fn plan(spec: &Spec, cpus: &[u32]) -> io::Result<Plan> {
     Ok(Plan { secret: Secret(wire::random()?), job, bind })
 }
 
+impl<'a> Driver<'a> {
+    fn new(
+        spec: &'a Spec,
+        (processes, hosts): (Processes, Hosts),
+        (bulletin, sink): (Arc<OwnedFd>, Sink),
+        (sender, inputs): (UnboundedSender<Input>, UnboundedReceiver<Input>),
+        hold: mpsc::Sender<()>,
+    ) -> Driver<'a> {
+        Driver {
+            spec,
+            processes,
+            sink,
+            tails: Vec::new(),
+            error_tails: Vec::new(),
+            readers: JoinSet::new(),
+            stop: watch::Sender::new(false),
+            sender,
+            hosts,
+            inputs,
+            machine: Machine::new(spec.ranks, spec.timeout, spec.kill_after, spec.on_failure),
+            arrivals: Arrivals::new(spec.ranks),
+            gather: Gather::new(spec.ranks),
+            answers: (0..spec.ranks).map(|_| None).collect(),
+            joined: vec![None; spec.ranks as usize],
+            bulletin,
+            last_look: None,
+            started: Instant::now(),
+            oom_kills: groups::oom_kills(),
+            hold,
+            not_started: None,
+            killed: Vec::new(),
+            dumped: HashSet::new(),
+            out_of_memory: HashSet::new(),
+            is_introduced: false,
+            refused: false,
+            notes: HashSet::new(),
+        }
+    }
+}
+
 impl Driver<'_> {
+    /// Until the job is over.
+    async fn see_through(mut self, printed: Option<Printed>) -> Result<Report, RunError> {
+        self.carry_on().await;
+        if let Some(error) = self.not_started.take() {
+            self.give_up_start().await;
+            return Err(error);
+        }
+        Ok(self.finish(printed).await)
+    }
+
     /// Answers whoever asks what the job does; without that it goes on, too.
     fn take_questions(&self) {
         if let Err(error) = query::serve(self.sender.clone())
@@ -234,67 +285,6 @@ impl Driver<'_> {
         {
             self.sink.note(&format!("`rma-run why` and `top` will not find this job: {error}"));
         }
-    }
-
-    /// Says what there is to say before the first rank runs, and takes questions from then on.
-    fn introduce(
-        &self,
-        plan: &Plan,
-        cpus: &[u32],
-        programs: &[program::Found],
-        address: std::net::SocketAddr,
-        room: &str,
-    ) {
-        self.take_questions();
-        let (ranks, cores) = (self.spec.ranks, cpus.len());
-        let over = plan.job.oversubscribed;
-        if over && !self.spec.oversubscribe && !self.spec.quiet {
-            self.sink.note(&format!(
-                "{ranks} ranks share {cores} CPUs: waiting ranks will sleep instead of spinning \
-                 (--oversubscribe says that this is meant)"
-            ));
-        }
-        if !self.spec.explain {
-            return;
-        }
-        let waiting = match over {
-            true => "ranks sleep at once (more ranks than CPUs)",
-            false => "ranks spin briefly, yield, then sleep",
-        };
-        let nodes = match self.spec.nodes {
-            1 => "this machine".to_owned(),
-            nodes => format!(
-                "{nodes} of {} ranks each, pretended: messages only between them",
-                ranks.div_ceil(nodes)
-            ),
-        };
-        let binding = match self.spec.bind {
-            Bind::None => "none".to_owned(),
-            Bind::Core => format!("core (rank r on CPU r of {}, in turn)", cpus::ranges(cpus)),
-        };
-        let limit = |limit: Option<Duration>| match limit {
-            Some(limit) => format!("{} s", limit.as_secs_f64()),
-            None => "none".to_owned(),
-        };
-        for (program, file) in programs {
-            let from = match program.first {
-                0 => String::new(),
-                first => format!(", from rank {first} on"),
-            };
-            self.sink.note(&format!("explain: program {}{from}", file.display()));
-        }
-        self.sink.note(&format!(
-            "explain: {ranks} ranks on {cores} CPUs ({}), oversubscribed: {over}\n\
-             explain: nodes: {nodes}\n\
-             explain: binding: {binding}\n\
-             explain: bootstrap: {address}, hello keyed with a secret of this job\n\
-             explain: waiting: {waiting}; longest wait: {}\n\
-             explain: time limit of the job: {}\n\
-             explain: room: {room}",
-            cpus::ranges(cpus),
-            limit(self.spec.wait_timeout),
-            limit(self.spec.timeout),
-        ));
     }
 
     /// Until every process ended, or a rank could not be started.
@@ -307,30 +297,37 @@ impl Driver<'_> {
                             self.arrivals.handle_end();
                             self.look_before_the_end();
                         }
-                        self.pass_on(signal);
+                        self.pass_on(signal).await;
                     }
                     Action::Kill => {
-                        self.noted.killed = self.machine.running();
-                        self.processes.signal(Signal::KILL);
+                        self.killed = self.machine.running();
+                        self.signal(Signal::KILL);
                     }
-                    Action::KillRank(rank) => self.processes.signal_rank(rank, Signal::KILL),
+                    Action::KillRank(rank) => {
+                        self.processes.signal_rank(rank, Signal::KILL);
+                        self.hosts.signal_rank(rank, Signal::KILL);
+                    }
                     Action::Terminate => {
                         if matches!(self.machine.cause(), Some(Cause::TimedOut { .. })) {
                             self.look_before_the_end();
                         }
                         self.let_lines_end().await;
-                        self.processes.signal(Signal::TERM);
+                        self.signal(Signal::TERM);
                         // A stopped process ends in order, too.
-                        self.processes.signal(Signal::CONT);
+                        self.signal(Signal::CONT);
                     }
                 }
             }
-            if self.machine.finished() || self.noted.not_started.is_some() {
+            if self.machine.finished() || self.not_started.is_some() {
                 return;
             }
             if self.machine.ending() {
                 // Fails only when the thread that starts ranks is gone.
                 let _ = self.hold.send(());
+                if self.hosts.hold() {
+                    self.machine.handle(Event::StartEnded, self.started.elapsed());
+                    continue;
+                }
             }
             let deadlines = [self.machine.deadline(), self.arrivals.deadline()];
             let deadline = deadlines.into_iter().flatten().min().map(|at| self.started + at);
@@ -352,6 +349,10 @@ impl Driver<'_> {
 
     /// Ends all ranks, and those that are being started, too.
     async fn give_up_start(&mut self) {
+        if !self.hosts.is_empty() {
+            self.hosts.end(&[]);
+            return self.hosts.close(&mut self.processes).await;
+        }
         // Fails only when the thread that starts ranks is gone.
         let _ = self.hold.send(());
         let end = Instant::now() + START_GRACE;
@@ -393,25 +394,26 @@ impl Driver<'_> {
             Input::Signal(signal) => Event::Signal(signal),
             Input::Started(newborn) => {
                 let rank = newborn.rank;
-                self.arrivals.handle_started(self.started.elapsed());
-                if let Err(error) = self.adopt(newborn) {
-                    self.noted.not_started = Some(error);
-                    return;
+                match self.adopt(newborn) {
+                    Ok(()) => Event::Started(rank),
+                    Err(error) => return self.not_started = Some(error),
                 }
-                Event::Started(rank)
             }
-            Input::NotStarted(error) => {
-                self.noted.not_started = Some(error);
-                return;
-            }
+            Input::NotStarted(error) => return self.not_started = Some(error),
             Input::Joined { rank, process, answers } => {
                 self.note_joined(rank, process, answers);
                 Event::Joined(rank)
             }
-            Input::CoreDumped(rank) => {
-                self.noted.dumped.insert(rank);
-                return;
+            Input::Host(host, said) => {
+                let inputs = self.hosts.hear(host, said);
+                self.introduce_hosts();
+                return inputs.into_iter().for_each(|input| self.take(input));
             }
+            Input::HostLost(text) => return self.sink.note(&text),
+            Input::OutOfMemory(rank) => return self.out_of_memory.extend([rank]),
+            // Of a rank of this machine, whose peers see it by themselves.
+            Input::Departed { .. } => return,
+            Input::CoreDumped(rank) => return self.dumped.extend([rank]),
             Input::Part { rank, mine } => {
                 let answer = self.gather.handle_part(rank, mine);
                 return self.send(answer);
@@ -436,7 +438,6 @@ impl Driver<'_> {
         if let Event::Left { rank, .. } | Event::Disconnected(rank) | Event::Exited { rank, .. } =
             event
         {
-            self.arrivals.handle_end();
             let answer = self.gather.handle_gone(rank);
             self.send(answer);
         }
@@ -445,6 +446,7 @@ impl Driver<'_> {
         {
             *slot = None;
         }
+        self.note_arrival(&event);
         self.machine.handle(event, self.started.elapsed());
     }
 
@@ -461,14 +463,29 @@ impl Driver<'_> {
         if let Some(joined) = self.joined.get_mut(rank as usize) {
             *joined = Some(process);
         }
-        let all = self.arrivals.handle_joined(rank, self.started.elapsed());
-        self.note_unless_quiet(all);
+    }
+
+    /// Notes which ranks are up.
+    fn note_arrival(&mut self, event: &Event) {
+        let now = self.started.elapsed();
+        match event {
+            Event::Started(_) => self.arrivals.handle_started(now),
+            Event::Joined(rank) => {
+                let all = self.arrivals.handle_joined(*rank, now);
+                self.note_unless_quiet(all);
+            }
+            Event::Left { .. } | Event::Disconnected(_) | Event::Exited { .. } => {
+                self.arrivals.handle_end();
+            }
+            _ => {}
+        }
     }
 
     fn send(&self, answer: Option<Answer>) {
         let Some(Answer { ranks, message }) = answer else { return };
         // `Gather` answers with `TooLarge` before a frame could become too long.
         let Ok(frame) = wire::encode(&message).map(Arc::new) else { return };
+        self.hosts.answer(&ranks, &frame);
         for rank in ranks {
             if let Some(Some(to)) = self.answers.get(rank as usize) {
                 // Fails when the rank is gone.
@@ -478,38 +495,42 @@ impl Driver<'_> {
     }
 
     fn note_refused(&mut self, why: &str) {
-        if !self.noted.refused && !self.spec.quiet {
+        if !self.refused && !self.spec.quiet {
             self.sink.note(&format!(
                 "refused a connection to the bootstrap port: {why}; the job goes on, and further \
                  ones are refused silently"
             ));
         }
-        self.noted.refused = true;
+        self.refused = true;
     }
 
     /// Says something that ranks say, once.
     fn note_once(&mut self, text: String) {
-        if !self.spec.quiet
-            && self.noted.notes.len() < NOTES_MAX
-            && self.noted.notes.insert(text.clone())
-        {
+        if !self.spec.quiet && self.notes.len() < NOTES_MAX && self.notes.insert(text.clone()) {
             self.sink.note(&text);
         }
     }
 
-    fn pass_on(&self, signal: Signal) {
+    /// To all ranks.
+    fn signal(&self, signal: Signal) {
+        self.processes.signal(signal);
+        self.hosts.signal(signal);
+    }
+
+    async fn pass_on(&self, signal: Signal) {
         if signal != Signal::TSTP {
-            self.processes.signal(signal);
+            self.signal(signal);
             if ENDING.contains(&signal) {
                 // A stopped process ends in order, too.
-                self.processes.signal(Signal::CONT);
+                self.signal(Signal::CONT);
             }
             return;
         }
         // Ranks are not in the terminal's group, so they stop and go on with us.
         self.processes.signal(Signal::STOP);
+        self.hosts.stop().await;
         let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
-        self.processes.signal(Signal::CONT);
+        self.signal(Signal::CONT);
     }
 
     /// Ends what is left, prints what is left, and sums up.
@@ -519,6 +540,7 @@ impl Driver<'_> {
         // A process that still holds a pipe is ended next; what it printed until then is kept.
         let _ = tokio::time::timeout(DRAIN, drained).await;
         self.processes.end(&stuck, !self.machine.starting()).await;
+        self.hosts.end(&stuck);
         // Readers watch it; with none left, it is of no use.
         let _ = self.stop.send(true);
         let mut ending = self.ending();
@@ -537,6 +559,7 @@ impl Driver<'_> {
                 (false, Some(signal))
             }
         };
+        self.hosts.close(&mut self.processes).await;
         ending = cut_short(ending, cut_by);
         self.sum_up(&ending, &stuck);
         let captured = self.sink.take();
@@ -575,7 +598,9 @@ fn output(
 fn watched_over(spec: &Spec, job: &str, sink: &Sink) -> Result<Processes, RunError> {
     let what = "becoming the parent of orphans";
     let failed = |source| RunError::System { what, source };
-    let mut processes = Processes::new(spec.dedicated).map_err(failed)?;
+    // What remote shells leave behind is theirs: no orphan of the job.
+    let adopts = spec.dedicated && spec.remote.is_none();
+    let mut processes = Processes::new(adopts, 0).map_err(failed)?;
     if spec.dedicated
         && let Err(error) = processes.start_warden(job)
         && !spec.quiet
@@ -592,14 +617,14 @@ fn job_name() -> io::Result<String> {
     Ok(format!("{}-{digits}", std::process::id()))
 }
 
-fn unwatched(why: &io::Error) -> String {
+pub(super) fn unwatched(why: &io::Error) -> String {
     format!(
         "no warden watches over this job, which /proc/self/exe would be: {why} (is /proc \
          mounted?); the job goes on, but if rma-run is killed, what ranks have started may stay"
     )
 }
 
-async fn until(deadline: Option<Instant>) {
+pub(super) async fn until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
         None => std::future::pending().await,

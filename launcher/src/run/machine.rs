@@ -27,6 +27,8 @@ const PARTING_GRACE: Duration = Duration::from_millis(200);
 pub(super) enum Exit {
     Status(i32),
     Signal(i32),
+    /// Its host was lost, and it with that.
+    Lost,
 }
 
 /// Something happened.
@@ -313,6 +315,7 @@ impl Machine {
                 self.fail(rank, How::Exited(status), now);
             }
             Exit::Signal(signal) => self.fail(rank, How::Signal(signal), now),
+            Exit::Lost => self.fail(rank, How::HostLost, now),
         }
     }
 
@@ -375,6 +378,7 @@ impl Machine {
             None | Some(Exit::Status(0)) => How::LeftEarly { missed_by },
             Some(Exit::Status(status)) => How::Exited(status),
             Some(Exit::Signal(signal)) => How::Signal(signal),
+            Some(Exit::Lost) => How::HostLost,
         };
         let cause = match how {
             How::Signal(signal) if self.interrupted.iter().any(|i| i.as_raw() == signal) => {

@@ -19,6 +19,8 @@ pub mod doctor;
 mod driver;
 mod gather;
 mod groups;
+mod hosts;
+mod introduce;
 mod lines;
 mod look;
 mod machine;
@@ -36,6 +38,7 @@ mod warden;
 
 pub use capacity::Shortage;
 pub use config::read_config;
+pub use hosts::{HostPart, HostSlots, Remote, agent, parse_hosts, place, read_hosts};
 pub use report::{Ending, Failure, How, RankOutput, Report, RunError};
 pub use spec::{Bind, OnFailure, Output, Program, Spec, Stdin};
 pub use warden::{NAME as WARDEN_NAME, warden};

@@ -11,6 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 use super::driver::Input;
+use super::hosts::Relayed;
 use super::lines::{Lines, Piece, Tail};
 use super::machine::Event;
 use super::report::RankOutput;
@@ -75,13 +76,14 @@ impl Sink {
     pub(super) fn print(inputs: UnboundedSender<Input>) -> io::Result<(Sink, Printed)> {
         let (chunks, queue) = unbounded_channel();
         let (done, printed) = oneshot::channel();
+        let one_file = is_one_file();
         std::thread::Builder::new().name("output".into()).spawn(move || {
-            print(queue, &inputs);
+            print(queue, &inputs, one_file);
             // The driver does not wait for it after a second interrupt.
             let _ = done.send(());
         })?;
         let out = Arc::new(tokio::sync::Mutex::new(()));
-        let err = if is_one_file() { Arc::clone(&out) } else { Arc::default() };
+        let err = if one_file { Arc::clone(&out) } else { Arc::default() };
         let permits = Arc::new(Semaphore::new(QUEUED));
         Ok((Sink::Print { chunks, permits, turns: [out, err] }, printed))
     }
@@ -166,31 +168,74 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Those that have the end of a stream.
+type Tails = [Arc<Mutex<Tail>>];
+
+/// Where a stream of a rank comes from.
+#[derive(Debug)]
+pub(super) enum Source {
+    Pipe(Receiver),
+    /// Another host, which says when it ends. It is told what was taken.
+    Host(Relayed),
+}
+
+impl Source {
+    /// Waits for something, and returns what can be printed then; the end of the stream is an
+    /// error. Takes nothing if it is dropped.
+    async fn next(&mut self, lines: &mut Lines, tails: &Tails) -> io::Result<Piece> {
+        match self {
+            Source::Pipe(pipe) => {
+                pipe.readable().await?;
+                read(pipe, lines, tails)
+            }
+            Source::Host(relayed) => {
+                let bytes = relayed.next().await.ok_or(io::ErrorKind::UnexpectedEof)?;
+                tails.iter().for_each(|tail| lock(tail).push(&bytes));
+                Ok(lines.push(&bytes))
+            }
+        }
+    }
+
+    /// What follows that silence is of no rank.
+    fn may_be_cut(&self) -> bool {
+        matches!(self, Source::Pipe(_))
+    }
+
+    fn taken(&mut self) {
+        if let Source::Host(relayed) = self {
+            relayed.taken();
+        }
+    }
+}
+
 /// Reads a rank's stream until it ends, or stays silent once `stop` is set.
 pub(super) async fn forward(
     (rank, stream): (u32, Stream),
-    pipe: Receiver,
+    mut source: Source,
     mut lines: Lines,
     tails: Vec<Arc<Mutex<Tail>>>,
     sink: Sink,
     mut stop: watch::Receiver<bool>,
 ) {
     let mut turn = None;
+    let may_be_cut = source.may_be_cut();
     loop {
-        let ready = tokio::select! {
+        let waits = lines.waits() || turn.is_some();
+        let piece = tokio::select! {
             biased;
-            ready = pipe.readable() => Some(ready),
-            () = tokio::time::sleep(PROMPT), if lines.waits() || turn.is_some() => None,
-            () = silence(&mut stop) => break,
+            piece = source.next(&mut lines, &tails) => Some(piece),
+            () = tokio::time::sleep(PROMPT), if waits => None,
+            () = silence(&mut stop), if may_be_cut => break,
         };
-        let Some(ready) = ready else {
+        let Some(piece) = piece else {
             let piece = lines.rest();
             sink.print_piece((rank, stream), piece, &lines, &mut turn).await;
             turn = None;
             continue;
         };
-        let Ok(piece) = ready.and_then(|()| read(&pipe, &mut lines, &tails)) else { break };
+        let Ok(piece) = piece else { break };
         sink.print_piece((rank, stream), piece, &lines, &mut turn).await;
+        source.taken();
     }
     let piece = lines.rest();
     sink.print_piece((rank, stream), piece, &lines, &mut turn).await;
@@ -199,7 +244,7 @@ pub(super) async fn forward(
 /// Reads what there is, and returns what can be printed then; the end of the stream is an error.
 /// The buffer is of no rank in particular: each process that is started costs a copy of the tables
 /// of what this one keeps.
-fn read(pipe: &Receiver, lines: &mut Lines, tails: &[Arc<Mutex<Tail>>]) -> io::Result<Piece> {
+fn read(pipe: &Receiver, lines: &mut Lines, tails: &Tails) -> io::Result<Piece> {
     let mut chunk = [0; CHUNK];
     match pipe.try_read(&mut chunk) {
         Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -217,7 +262,7 @@ pub(super) fn receiver(pipe: impl Into<OwnedFd>) -> io::Result<Receiver> {
     Receiver::from_owned_fd(pipe.into())
 }
 
-async fn silence(stop: &mut watch::Receiver<bool>) {
+pub(super) async fn silence(stop: &mut watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
         return;
     }
@@ -271,9 +316,9 @@ impl Begun {
 }
 
 /// Writes until every sink is gone.
-fn print(mut queue: UnboundedReceiver<Chunk>, inputs: &UnboundedSender<Input>) {
+fn print(mut queue: UnboundedReceiver<Chunk>, inputs: &UnboundedSender<Input>, one_file: bool) {
     let mut usable = [true; 2];
-    let mut begun = Begun { one_file: is_one_file(), ..Begun::default() };
+    let mut begun = Begun { one_file, ..Begun::default() };
     while let Some(chunk) = queue.blocking_recv() {
         let (to, usable) = match chunk.stream {
             Stream::Out => (rustix::stdio::stdout(), &mut usable[0]),

@@ -26,9 +26,13 @@ const SWEEP_PAUSE: Duration = Duration::from_millis(5);
 ///
 /// A rank that ended stays a zombie until the job does: so its number, which is also the number
 /// of its process group, cannot become another process' while we may still signal the group.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Processes {
     ranks: Vec<(Pid, Child)>,
+    /// Number of the first of them.
+    first: u32,
+    /// Leaders of groups that are no ranks, and end with this process.
+    helpers: Vec<Pid>,
     warden: Option<Warden>,
     /// Where orphans become children of this process: the children it had before, which `exec`
     /// in a script may leave it with.
@@ -36,14 +40,16 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    pub(super) fn new(dedicated: bool) -> io::Result<Processes> {
-        if !dedicated {
-            return Ok(Processes::default());
+    /// Ranks count from `first` on.
+    pub(super) fn new(dedicated: bool, first: u32) -> io::Result<Processes> {
+        let mut inherited = None;
+        if dedicated {
+            // Any process number means yes.
+            rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+            inherited = Some(children());
         }
-        // Any process number means yes.
-        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-        let inherited = Some(children());
-        Ok(Processes { ranks: Vec::new(), warden: None, inherited })
+        let (ranks, helpers) = (Vec::new(), Vec::new());
+        Ok(Processes { ranks, first, helpers, warden: None, inherited })
     }
 
     /// Has a warden watch over the job from now on.
@@ -59,7 +65,7 @@ impl Processes {
 
     /// Takes charge of the next rank; its end will be told to `inputs`.
     pub(super) fn add(&mut self, child: Child, inputs: UnboundedSender<Input>) -> io::Result<()> {
-        let rank = self.ranks.len() as u32;
+        let rank = self.first + self.ranks.len() as u32;
         let pid = Pid::from_child(&child);
         self.ranks.push((pid, child));
         if let Some(warden) = &mut self.warden {
@@ -77,6 +83,22 @@ impl Processes {
         Ok(())
     }
 
+    /// Has the warden watch over a group that is no rank's.
+    pub(super) fn add_helper(&mut self, group: Pid) {
+        self.helpers.push(group);
+        if let Some(warden) = &mut self.warden {
+            warden.watch(group);
+        }
+    }
+
+    /// Its process was reaped.
+    pub(super) fn release_helper(&mut self, group: Pid) {
+        self.helpers.retain(|helper| *helper != group);
+        if let Some(warden) = &mut self.warden {
+            warden.release(group);
+        }
+    }
+
     /// The process of a rank that was started.
     pub(super) fn id(&self, rank: u32) -> Option<u32> {
         self.ranks.get(rank as usize).map(|(_, child)| child.id())
@@ -92,7 +114,8 @@ impl Processes {
 
     /// Sends a signal to every process of one rank.
     pub(super) fn signal_rank(&self, rank: u32, signal: Signal) {
-        if let Some((group, _)) = self.ranks.get(rank as usize) {
+        let place = rank.checked_sub(self.first);
+        if let Some((group, _)) = place.and_then(|place| self.ranks.get(place as usize)) {
             let _ = kill_process_group(*group, signal);
         }
     }
@@ -100,7 +123,8 @@ impl Processes {
     /// Has another warden watch if one ended; why not, if there is none any more.
     pub(super) fn keep_warden(&mut self) -> io::Result<()> {
         let Some(warden) = &mut self.warden else { return Ok(()) };
-        let kept = warden.replace_if_gone(self.ranks.iter().map(|(group, _)| *group));
+        let ranks = self.ranks.iter().map(|(group, _)| *group);
+        let kept = warden.replace_if_gone(ranks.chain(self.helpers.iter().copied()));
         if kept.is_err() {
             self.warden = None;
         }
@@ -119,7 +143,7 @@ impl Processes {
     /// would be taken for one, and the kernel ends it with the thread that starts it.
     pub(super) async fn end(&mut self, stuck: &[u32], all_started: bool) {
         self.signal(Signal::KILL);
-        let mut rank = 0;
+        let mut rank = self.first;
         let warden = &mut self.warden;
         self.ranks.retain_mut(|(pid, child)| {
             let keep = stuck.contains(&rank);

@@ -21,6 +21,8 @@ pub enum How {
     Signal(i32),
     /// The kernel ended it (or another rank at the same time), for lack of memory.
     OutOfMemory,
+    /// Its host could not be reached any more.
+    HostLost,
     /// It exited with 0 after it had joined the job, but never said that it leaves.
     NeverLeft,
     /// It exited with 0 and never joined the job, while another rank did.
@@ -53,6 +55,7 @@ impl fmt::Display for How {
                  tells more): start fewer ranks, or raise the limit of the control group, if there \
                  is one",
             ),
+            How::HostLost => f.write_str("was lost with its host"),
             How::NeverLeft => f.write_str(
                 "exited with status 0 without finalizing, as after process::exit: ranks that \
                  still wait for it would hang; let its `Universe` drop before it exits",
@@ -142,7 +145,8 @@ impl Report {
                 How::Exited(status) => nonzero(status & 0xff),
                 How::Signal(signal) => nonzero(128 + signal),
                 How::OutOfMemory => nonzero(128 + Signal::KILL.as_raw()),
-                How::NeverLeft | How::NeverJoined | How::Announced | How::LeftEarly { .. } => 1,
+                How::HostLost | How::NeverLeft | How::NeverJoined => 1,
+                How::Announced | How::LeftEarly { .. } => 1,
             },
             Ending::TimedOut { .. } => 124,
             Ending::Interrupted(signal) => nonzero(128 + signal),
@@ -249,6 +253,27 @@ pub enum RunError {
         /// Bytes that there may be.
         most: usize,
     },
+    /// A file on a host is not what the launcher has.
+    #[error(
+        "{what} there, {}, is another build than here: copy it from here, or put it into a folder \
+         that the hosts share", path.display()
+    )]
+    OtherBuild {
+        /// The file on the host.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+    /// A host cannot do its part.
+    #[error("host {host}: {why}")]
+    Host {
+        /// Its name.
+        host: String,
+        /// What is wrong there.
+        why: String,
+        /// What a launcher exits with.
+        code: u8,
+    },
     /// The port at which ranks join cannot be opened, or reached.
     #[error(
         "ranks join at a port of 127.0.0.1, which cannot be used: {0}; bring the loop-back \
@@ -271,6 +296,7 @@ impl RunError {
     /// What a launcher exits with: 127 and 126 as shells do, 2 for a request that cannot be met.
     pub fn exit_code(&self) -> u8 {
         match self {
+            RunError::Host { code, .. } => *code,
             RunError::NotFound { .. } => 127,
             RunError::NotExecutable { .. } => 126,
             RunError::NoRanks | RunError::TooMany(_) | RunError::BadVariable { .. } => 2,

@@ -108,6 +108,17 @@ pub(super) fn confine(command: &mut Command, confinement: Confinement) {
     unsafe { command.pre_exec(apply) };
 }
 
+/// Has `command` run as the leader of a session of its own, without a terminal: a Ctrl-C there is
+/// not meant for it, and it can ask nobody for a password.
+pub(super) fn detach(command: &mut Command) {
+    let detach = || {
+        rustix::process::setsid()?;
+        Ok(())
+    };
+    // SAFETY: as in `confine`: one system call, without libc, and an error made of an errno.
+    unsafe { command.pre_exec(detach) };
+}
+
 /// Lets this thread have signals again that whoever started this process had blocked.
 pub(super) fn unblock(signals: &[Signal]) {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();

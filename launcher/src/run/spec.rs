@@ -4,7 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rma_core::Config;
+use rma_core::{Config, Source};
+
+use super::hosts::Remote;
 
 /// Time that ranks have to end in order, unless told otherwise.
 const KILL_AFTER: Duration = Duration::from_secs(10);
@@ -117,6 +119,8 @@ pub struct Spec {
     pub stdin: Stdin,
     /// Where output goes when there is no `output_dir`.
     pub output: Output,
+    /// The hosts that ranks run on, instead of this machine.
+    pub remote: Option<Remote>,
     /// This process exists for the job only, as `rma-run` does: pass its signals on, adopt and
     /// end whatever the ranks leave behind, and watch over them with a warden, for which `main`
     /// must begin with [`warden`](super::warden). Leave it off in a process that starts other
@@ -151,7 +155,16 @@ impl Spec {
             explain: false,
             stdin: Stdin::Null,
             output: Output::Forward,
+            remote: None,
             dedicated: false,
+        }
+    }
+
+    /// Nodes, for those that are told nothing else.
+    pub(super) fn nodes(&self) -> u32 {
+        match self.config.source("nodes") {
+            Some(Source::Default) if self.nodes == 1 => self.config.nodes_of(self.ranks),
+            _ => self.nodes,
         }
     }
 

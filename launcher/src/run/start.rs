@@ -17,9 +17,10 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::bootstrap::Plan;
 use super::cpus;
 use super::driver::{Driver, Input};
+use super::hosts::{Relayed, Streams};
 use super::lines::{Lines, Tail};
 use super::machine::Event;
-use super::output::{Stream, forward, line_limit, lock, receiver};
+use super::output::{Source, Stream, forward, line_limit, lock, receiver};
 use super::program;
 use super::report::RunError;
 use super::spawn::{Confinement, confine};
@@ -41,6 +42,19 @@ pub(super) struct Common {
     pub(super) bulletin: (Arc<OwnedFd>, String),
     /// See [`oom_score`].
     pub(super) oom_score: String,
+    /// Where the ranks are, if this is one of several hosts.
+    pub(super) host: Option<OnHost>,
+}
+
+/// The ranks of a host.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OnHost {
+    /// Which of the hosts this is.
+    pub(super) node: u32,
+    pub(super) first: u32,
+    pub(super) ranks: u32,
+    /// Rank 0 reads a pipe, into which its [`Newborn`] leads.
+    pub(super) has_input: bool,
 }
 
 /// What ranks write into their `oom_score_adj`: before this process, which can tell what happened,
@@ -144,7 +158,7 @@ pub(super) fn check_environment(spec: &Spec) -> Result<(), RunError> {
 pub(super) struct Newborn {
     pub(super) rank: u32,
     /// None once it was taken.
-    child: Option<Child>,
+    pub(super) child: Option<Child>,
     feed: Option<Feed>,
 }
 
@@ -176,7 +190,8 @@ impl Starter {
     }
 
     fn run(mut self) {
-        for (rank, files) in (0..).zip(std::mem::take(&mut self.files)) {
+        let first = self.common.host.map_or(0, |host| host.first);
+        for (rank, files) in (first..).zip(std::mem::take(&mut self.files)) {
             if !matches!(self.hold.try_recv(), Err(mpsc::TryRecvError::Empty)) {
                 break;
             }
@@ -229,7 +244,12 @@ impl Starter {
                 None => command.env_remove(name),
             };
         }
-        let place = Place::of(rank, spec.ranks, spec.nodes);
+        let place = match common.host {
+            Some(OnHost { node, first, ranks, .. }) => {
+                Place { node, local_rank: rank - first, local_size: ranks }
+            }
+            None => Place::of(rank, spec.ranks, spec.nodes()),
+        };
         command
             .env(BOOTSTRAP_VAR, common.address.to_string())
             .env(JOB_VAR, &common.job)
@@ -263,6 +283,7 @@ impl Starter {
         };
         let (stdin, feed) = match &self.spec.stdin {
             _ if rank != 0 => (Stdio::null(), None),
+            _ if self.common.host.is_some_and(|host| host.has_input) => (Stdio::piped(), None),
             Stdin::Null => (Stdio::null(), None),
             Stdin::Bytes(bytes) => (Stdio::piped(), Some(Feed::Bytes(bytes.clone()))),
             Stdin::Inherit if !rustix::termios::isatty(rustix::stdio::stdin()) => {
@@ -322,14 +343,50 @@ impl Driver<'_> {
             let Some(pipe) = pipe else { continue };
             let lines = Lines::new(label, line_limit(ranks));
             let (sink, stop) = (self.sink.clone(), self.stop.subscribe());
-            self.readers.spawn(forward((rank, stream), pipe, lines, tails, sink, stop));
+            let source = Source::Pipe(pipe);
+            self.readers.spawn(forward((rank, stream), source, lines, tails, sink, stop));
         }
         Ok(())
     }
 }
 
+impl Driver<'_> {
+    /// Reads what ranks of other hosts print; to their files, if they have some.
+    pub(super) fn read_hosts(&mut self, streams: Streams, files: Vec<Files>) {
+        let ranks = self.spec.ranks;
+        self.tails = (0..ranks).map(|_| Arc::default()).collect();
+        self.error_tails = (0..ranks).map(|_| Arc::default()).collect();
+        let mut files: Vec<_> = files.into_iter().flatten().flatten().map(Some).collect();
+        for (rank, stream, relayed) in streams {
+            let file = files.get_mut(rank as usize * 2 + stream as usize).and_then(Option::take);
+            if let Some(file) = file {
+                self.readers.spawn(keep(relayed, file));
+                continue;
+            }
+            let label = (self.spec.label && self.spec.output == Output::Forward).then_some(rank);
+            let lines = Lines::new(label, line_limit(ranks));
+            let mut tails: Vec<_> = self.tails.get(rank as usize).cloned().into_iter().collect();
+            if stream == Stream::Err {
+                tails.extend(self.error_tails.get(rank as usize).cloned());
+            }
+            let (sink, stop) = (self.sink.clone(), self.stop.subscribe());
+            let source = Source::Host(relayed);
+            self.readers.spawn(forward((rank, stream), source, lines, tails, sink, stop));
+        }
+    }
+}
+
+/// Writes a stream to a file. Where that is full, the rest is lost, as of ranks that write it
+/// themselves.
+async fn keep(mut relayed: Relayed, mut file: File) {
+    while let Some(bytes) = relayed.next().await {
+        let _ = file.write_all(&bytes);
+        relayed.taken();
+    }
+}
+
 /// Whether the terminal on standard input lets this process read.
-fn in_foreground() -> bool {
+pub(super) fn in_foreground() -> bool {
     rustix::termios::tcgetpgrp(rustix::stdio::stdin()) == Ok(rustix::process::getpgrp())
 }
 

@@ -125,14 +125,8 @@ impl<'a> Exchange<'a> {
         comm: &'a Communicator,
         what: &'static str,
     ) -> Result<Self, CollectiveError> {
-        let mut turn = comm.turn(what)?;
-        comm.inner.check_step(what)?;
-        let one_sided = turn.one_sided.load(Relaxed) + 1;
-        turn.one_sided.store(one_sided, Relaxed);
-        if one_sided >= AHEAD_MAX {
-            Self::begin(comm, what, turn).barrier()?;
-            turn = comm.turn(what)?;
-        }
+        let turn = comm.turn(what)?;
+        Self::wait_for_others(comm, what, &turn)?;
         Ok(Self::begin(comm, what, turn))
     }
 
@@ -142,13 +136,21 @@ impl<'a> Exchange<'a> {
         what: &'static str,
         turn: &'a Turn<'_>,
     ) -> Result<Self, CollectiveError> {
+        Self::wait_for_others(comm, what, turn)?;
+        Ok(Self::begin(comm, what, turn.lend()))
+    }
+
+    /// Before an operation in which ranks do not all wait for each other: one after so many of
+    /// these is ahead of the others as far as it may be.
+    fn wait_for_others(
+        comm: &Communicator,
+        what: &'static str,
+        turn: &Turn<'_>,
+    ) -> Result<(), CollectiveError> {
         comm.inner.check_step(what)?;
         let one_sided = turn.one_sided.load(Relaxed) + 1;
         turn.one_sided.store(one_sided, Relaxed);
-        if one_sided >= AHEAD_MAX {
-            comm.barrier_in(what, turn)?;
-        }
-        Ok(Self::begin(comm, what, turn.lend()))
+        if one_sided < AHEAD_MAX { Ok(()) } else { comm.barrier_in(what, turn) }
     }
 
     /// Starts an operation that is a barrier.

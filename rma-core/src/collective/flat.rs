@@ -186,9 +186,9 @@ impl Exchange<'_> {
         let mut all: Vec<Option<InLane>> = partners.iter().map(|_| None).collect();
         // Whichever comes: of ranks that took another way, only some send to this one, and may wait
         // for it, or for others that do.
+        // A rank that takes part in something else may send what needs room: that is an error.
+        self.expect_any(&outstanding, OFFERS);
         while !outstanding.is_empty() {
-            // A rank that takes part in something else may send what needs room.
-            self.expect_any(&outstanding, OFFERS);
             let (from, part) = self.take_any(&outstanding, OFFERS, 0)?;
             outstanding.retain(|rank| *rank != from);
             let lane = self.accept(from, &part, OfferKind::Flat, Some(bytes))?;

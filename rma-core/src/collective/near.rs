@@ -1,5 +1,6 @@
 //! Barriers in shared memory, and what small things ranks tell each other at them.
 use super::abandon::By;
+pub(crate) use super::barrier::by_count;
 use super::barrier::{self, Meeting, distance, rounds};
 use super::binomial;
 use super::node::Node;
@@ -67,16 +68,6 @@ pub(crate) fn by_flags<'a, E>(
         Ok(block.flag(round))
     };
     barrier::by_flags(comm, count, |round| mine.flag(round), flag_of, failed)
-}
-
-/// [`barrier::by_count`].
-pub(crate) fn by_count(
-    comm: &Inner,
-    count: u64,
-    arrivals: &AtomicU64,
-    before: u64,
-) -> Result<(), WaitError> {
-    barrier::by_count(comm, count, arrivals, before)
 }
 
 /// What the ranks of a communicator share, if all are near each other.

@@ -104,6 +104,17 @@ pub struct Config {
     sources: [Source; settings::COUNT],
 }
 
+impl Config {
+    /// How many nodes that many ranks of one machine are on: over libfabric, and unless told
+    /// otherwise, each is one.
+    pub fn nodes_of(&self, ranks: u32) -> u32 {
+        match self.transport {
+            TransportKind::Ofi if self.source("nodes") == Some(Source::Default) => ranks,
+            _ => self.nodes,
+        }
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {

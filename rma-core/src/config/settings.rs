@@ -352,6 +352,16 @@ mod tests {
 
     /// What `get` writes `set` takes, and only the field of that name changes.
     #[test]
+    fn over_a_network_ranks_are_nodes_unless_one_node_is_asked_for() {
+        let mut config = Config::default();
+        assert_eq!(config.nodes_of(4), 1);
+        config.set_by("transport", "ofi", Source::CommandLine("--transport".into())).unwrap();
+        assert_eq!(config.nodes_of(4), 4);
+        config.set_by("nodes", "1", Source::CommandLine("--nodes".into())).unwrap();
+        assert_eq!(config.nodes_of(4), 1);
+    }
+
+    #[test]
     fn what_is_written_parses() {
         let config = Config::default();
         for key in keys() {

@@ -53,15 +53,29 @@ struct TransferTable {
     /// Ids so far: they do not repeat.
     ids: u64,
     under_way: FxHashMap<u64, UnderWay>,
-    /// How often something was lost that had been put at a peer, and why the last time.
-    losses: FxHashMap<WorldRank, (u64, DeviceError)>,
+    /// What was put at a peer and lost, and why it was that was not refused, the last time.
+    losses: FxHashMap<WorldRank, (Losses, Option<DeviceError>)>,
+}
+
+/// How often a queue has lost something that it had put at a peer. A count of an earlier time is
+/// less.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Losses {
+    /// It was [refused](DeviceError::Refused): of what was put to other memory, that says nothing.
+    refused: u64,
+    /// What has become of anything that was put there is not known.
+    unknown: u64,
 }
 
 impl TransferTable {
-    /// What has become of what was put at a peer is not known.
     fn lose(&mut self, peer: WorldRank, why: DeviceError) {
-        let (count, last) = self.losses.entry(peer).or_insert((0, why));
-        (*count, *last) = (*count + 1, why);
+        let (losses, last) = self.losses.entry(peer).or_default();
+        if why == DeviceError::Refused {
+            losses.refused += 1;
+        } else {
+            losses.unknown += 1;
+            *last = Some(why);
+        }
     }
 }
 
@@ -210,14 +224,17 @@ impl Queue {
     }
 
     /// How often something was lost that this queue had put at a peer.
-    pub(crate) fn losses(&self, peer: WorldRank) -> u64 {
-        self.lock().losses.get(&peer).map_or(0, |(count, _)| *count)
+    pub(crate) fn losses(&self, peer: WorldRank) -> Losses {
+        self.lock().losses.get(&peer).map_or(Losses::default(), |(losses, _)| *losses)
     }
 
-    /// Why something was lost that this queue has put at a peer, if it was since that count.
-    pub(crate) fn lost_since(&self, peer: WorldRank, count: u64) -> Option<DeviceError> {
+    /// Why something was lost that this queue has put at a peer, if it was since that count:
+    /// [`Refused`](DeviceError::Refused) only if that is all.
+    pub(crate) fn lost_since(&self, peer: WorldRank, before: Losses) -> Option<DeviceError> {
         let table = self.lock();
-        table.losses.get(&peer).filter(|(now, _)| *now != count).map(|(_, why)| *why)
+        let (now, last) = table.losses.get(&peer)?;
+        let refused = (now.refused != before.refused).then_some(DeviceError::Refused);
+        last.filter(|_| now.unknown != before.unknown).or(refused)
     }
 
     /// Counts in `pending` that all has happened at `peer` that was posted here before. If it has

@@ -108,8 +108,12 @@ pub enum CollectiveError {
         /// Operation.
         what: &'static str,
     },
-    /// Another rank could not go on with the operation. It is over on all ranks.
-    #[error("{what}: rank {world} of the job could not go on with it; its own error says why")]
+    /// Another rank could not go on with the operation, or with one before it. It is over on all
+    /// ranks.
+    #[error(
+        "{what}: rank {world} of the job could not go on with it, or with an operation of this \
+         communicator before it; the error of that rank says why"
+    )]
     GaveUp {
         /// Operation.
         what: &'static str,

@@ -2,12 +2,13 @@
 //! others go through memory of the transfer or, if that is worth it, directly.
 #![allow(unsafe_code)]
 
-use super::BOUNCE_BYTES;
 use super::sending::Sending;
+use super::{BOUNCE_BYTES, Left};
 use crate::engine::{Buffer, Lasting, Lost, Pending, Queue, UnderWay, Wait, What};
 use crate::error::RmaError;
 use crate::layout::pack;
-use crate::operation::{Action, Operation, Side};
+use crate::memory::target::Permit;
+use crate::operation::{Action, Operation, Side, Sink};
 use crate::rank::{Rank, WorldRank};
 use crate::transport::{Count, DeviceError, PostError, Remote, RemoteLimits, There, Transfer};
 use crate::window::{DeviceRoute, Drain, Places, Unflushed, Window, atomic_of};
@@ -252,20 +253,55 @@ impl Window {
             // The next flush tries again.
             return flushed;
         }
-        let mut gone = None;
+        let (mut refusal, mut any_lost) = (None, false);
         for Unflushed { queue, losses, puts, places } in flushing.unflushed.drain(..) {
             let mut queues = self.engine().queues.with(queue);
             let lost = queues.find_map(|queue| queue.lost_since(world, losses));
             let Some(error) = lost else { continue };
-            // Of what was refused, the device does not say which put that was.
-            let refused = places.iter().filter(|_| error == DeviceError::Refused);
-            let found = refused.filter_map(|at| Some((at, self.is_gone(target, at)?))).next();
-            let (at, why) = found.unzip();
-            gone = gone.or(why);
+            let mut at = None;
+            if error == DeviceError::Refused && self.part.regions.is_some() {
+                // The device does not say which put that was, nor of which window.
+                let refused = |at| Some((at, self.refusal_at(target, world, at)?));
+                let Some((place, why)) = places.iter().find_map(refused) else { continue };
+                (at, refusal) = (Some(place), refusal.or(Some(why)));
+            }
+            any_lost = true;
             // Each thread that put something hears it from a flush of its own.
             puts.fail_by_device(Lost { error, peer: world, at });
         }
-        gone.map_or(flushed, Err)
+        match (refusal, flushed) {
+            (Some(why), _) => Err(why),
+            (None, Err(RmaError::Device { error: DeviceError::Refused, .. })) if !any_lost => {
+                Ok(())
+            }
+            (None, flushed) => flushed,
+        }
+    }
+
+    /// Whether the device refuses a region of a target: the error, if so. A region has one key as
+    /// long as it is attached, so what reads a byte there now was not refused before.
+    fn refusal_at(&self, target: Rank, world: WorldRank, address: u64) -> Option<RmaError> {
+        let gone = self.is_gone(target, address);
+        gone.or_else(|| match self.device_route(target, world, (address, 1)) {
+            Ok(Some(route)) => self.read_by_device(target, &route, address).err(),
+            Ok(None) => Some(self.device_failed(target, DeviceError::Refused)),
+            Err(error) => Some(error),
+        })
+    }
+
+    /// Has the device read one byte of a region.
+    fn read_by_device(
+        &self,
+        target: Rank,
+        route: &DeviceRoute,
+        address: u64,
+    ) -> Result<(), RmaError> {
+        let there = Side::Bytes { at: address, len: 1 };
+        let (action, permit, from) = (Action::Get, Permit::All, Side::dense(0));
+        let (what, disp, origin) = ("a flush", 0, &[][..]);
+        let get = Operation { what, action, permit, target, disp, there, origin, from };
+        let left = Left { world: route.world, device: Some(*route), there };
+        self.fetch_left(&get, left, Sink::new(&mut [0]))
     }
 
     /// Has each of those queues flush a target. An error of a device does not keep others from it.

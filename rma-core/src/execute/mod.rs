@@ -89,7 +89,19 @@ impl Window {
         operation: &Operation<'_>,
         mut sink: Sink<'_>,
     ) -> Result<(), RmaError> {
-        let Some(left) = self.execute(operation, sink.by_ref())? else { return Ok(()) };
+        match self.execute(operation, sink.by_ref())? {
+            None => Ok(()),
+            Some(left) => self.fetch_left(operation, left, sink),
+        }
+    }
+
+    /// What is left of an operation that fetches something; it is there on return.
+    fn fetch_left(
+        &self,
+        operation: &Operation<'_>,
+        left: Left<'_>,
+        mut sink: Sink<'_>,
+    ) -> Result<(), RmaError> {
         let drain = Drain::new(self, operation.what, operation.target);
         let mut completion = Completion::new(&drain.pending, BOUNCE_BYTES);
         // SAFETY: the sink is borrowed until `drain` has waited, on every way out.

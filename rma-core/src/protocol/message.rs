@@ -261,7 +261,8 @@ impl Durable {
                 PersistError::Elsewhere { .. }
                 | PersistError::Mixed { .. }
                 | PersistError::Regions
-                | PersistError::Committing,
+                | PersistError::Committing
+                | PersistError::Refused { .. },
             ) => (3, 0),
         };
         Self(kind << 32 | u64::from(errno as u32))

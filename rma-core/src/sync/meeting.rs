@@ -32,7 +32,7 @@ impl Window {
         if refuse {
             first.refuse(window.0, on, count, self.rank());
         }
-        let comm = &self.part.comm.inner;
+        let comm = &*self.part.comm.inner;
         near::by_count(comm, count, first.agreements(on), before)
             .map_err(|error| self.wait_failed(WaitError { what, ..error }))?;
         agreed.store(count, Relaxed);
@@ -42,18 +42,12 @@ impl Window {
     /// Waits until every rank has come here. Threads of this rank come one after the other. After
     /// an error this rank cannot come again: others may have passed because it had come. S-C4 S-C9
     pub(crate) fn barrier(&self) -> Result<(), RmaError> {
-        let failed = |error| self.collective_failed(FENCE, error);
-        if !self.together {
-            return self.part.comm.barrier().map_err(failed);
-        }
-        let _turn = self.part.comm.turn(FENCE).map_err(failed)?;
-        let comm = &self.part.comm.inner;
-        comm.check_step(FENCE).map_err(failed)?;
-        self.meet(comm).inspect_err(|_| comm.lose_step(FENCE))
+        self.barrier_and_turn().map(drop)
     }
 
     /// As [`barrier`](Self::barrier), and then no thread of this rank comes to one before the turn
     /// is dropped.
+    #[inline]
     pub(super) fn barrier_and_turn(&self) -> Result<Turn<'_>, RmaError> {
         let failed = |error| self.collective_failed(FENCE, error);
         let comm = &self.part.comm;
@@ -97,8 +91,7 @@ impl Window {
             CollectiveError::Import(error) => self.import_failed(error),
             CollectiveError::Left { .. } => RmaError::Left { window },
             CollectiveError::GaveUp { world, .. } => {
-                let by = self.group().rank_of(world).unwrap_or(Rank::NULL);
-                RmaError::RefusedBy { window, by, requested: what }
+                RmaError::Collective { window, error: CollectiveError::GaveUp { what, world } }
             }
             CollectiveError::Timeout { .. } => RmaError::Timeout { window, what },
             CollectiveError::OutOfStep { .. } => RmaError::OutOfStep { window, what },

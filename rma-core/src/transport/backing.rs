@@ -211,13 +211,13 @@ pub enum PersistError {
     /// An earlier call has failed, and with it writes that the system does not name. What of the
     /// bytes is durable is not known.
     #[error(
-        "an earlier write failed in {call} (os error {errno}), and what is durable is not known; \
-         free the window, and check the data after it is opened again"
+        "an earlier write failed in {call}{}, and what is durable is not known; free the window, \
+         and check the data after it is opened again", os_error(*.errno)
     )]
     Poisoned {
         /// System call.
         call: &'static str,
-        /// Its error number.
+        /// Its error number; 0 if the system gave none.
         errno: i32,
     },
     /// The file has been cut since.
@@ -232,10 +232,11 @@ pub enum PersistError {
         /// Bytes that it had.
         needed: u64,
     },
-    /// As [`Cut`](Self::Cut), at a target that was asked.
+    /// As [`Cut`](Self::Cut), of a file that another rank has open: a target that was asked, or
+    /// rank 0 where the parts of all ranks lie in its file.
     #[error(
-        "another program has cut the target's file, and what lay behind its end is lost; free the \
-         window, and keep other programs from the file"
+        "another program has cut a file of another rank, and what lay behind its end is lost; \
+         free the window, and keep other programs from the file"
     )]
     CutThere,
     /// The operating system refused. What of the bytes is durable is not known.
@@ -253,6 +254,13 @@ pub enum PersistError {
          a time"
     )]
     Committing,
+    /// The ranks ask for different things, or are not those whose memory it is. No version was
+    /// made, at no rank, and the window goes on.
+    #[error("no version was made, and the window is as it was: {why}")]
+    Refused {
+        /// What is wrong, and what to do.
+        why: &'static str,
+    },
     /// There is no space for a version. None was made, at no rank, and the window goes on.
     #[error(
         "there is no space for a version (os error {errno}); no version was made, and the window \
@@ -293,6 +301,11 @@ pub enum PersistError {
 
 crate::debug_as_display!(PersistError);
 
+/// Behind the name of a call.
+fn os_error(errno: i32) -> String {
+    if errno == 0 { String::new() } else { format!(" (os error {errno})") }
+}
+
 /// Behind the name of a rank that failed.
 fn goes_on(no_space: bool) -> &'static str {
     if no_space {
@@ -303,14 +316,17 @@ fn goes_on(no_space: bool) -> &'static str {
 }
 
 impl PersistError {
-    /// Of the MPI error class `MPI_ERR_NO_SPACE`, `MPI_ERR_QUOTA`, or `MPI_ERR_IO`.
+    /// Of the MPI error class `MPI_ERR_NO_SPACE`, `MPI_ERR_QUOTA`, `MPI_ERR_RMA_SYNC` for commits
+    /// that were refused, or `MPI_ERR_IO`.
     pub fn class(&self) -> ErrorClass {
         /// Linux's, on all machines but MIPS and SPARC.
         const EDQUOT: i32 = 122;
         match self {
             Self::NoSpace { errno: EDQUOT } => ErrorClass::Quota,
             Self::NoSpace { .. } | Self::Elsewhere { no_space: true, .. } => ErrorClass::NoSpace,
-            Self::Mixed { .. } | Self::Regions | Self::Committing => ErrorClass::RmaSync,
+            Self::Mixed { .. } | Self::Regions | Self::Committing | Self::Refused { .. } => {
+                ErrorClass::RmaSync
+            }
             _ => ErrorClass::Io,
         }
     }

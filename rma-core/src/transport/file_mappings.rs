@@ -29,15 +29,22 @@ pub struct FileMapping {
     pub is_armed: bool,
 }
 
-#[derive(Default)]
+#[derive(Debug)]
+struct Watched {
+    number: u64,
+    files: Vec<FileId>,
+    has_ended: bool,
+}
+
 struct All {
     mappings: Vec<FileMapping>,
+    watched: Vec<Watched>,
+    /// Mappings and watches.
     made: u64,
-    ended: u64,
 }
 
 /// Those of this process.
-static ALL: Mutex<All> = Mutex::new(All { mappings: Vec::new(), made: 0, ended: 0 });
+static ALL: Mutex<All> = Mutex::new(All { mappings: Vec::new(), watched: Vec::new(), made: 0 });
 
 fn all() -> MutexGuard<'static, All> {
     // Every change is whole before anything can panic.
@@ -55,11 +62,48 @@ impl FileMapping {
         all.mappings.push(Self { number, file, offset, base, len, is_armed: false });
         Announced(number)
     }
+}
 
-    /// Those of this process, none of which ends meanwhile, and how many have ended so far.
-    pub fn with_all<T>(look: impl FnOnce(&mut [Self], u64) -> T) -> T {
+/// Files of which somebody wants to know whether a mapping of them ends.
+#[derive(Debug)]
+pub struct FileWatch(u64);
+
+impl FileWatch {
+    /// Of these files, from now on.
+    pub fn new(files: Vec<FileId>) -> Self {
         let all = &mut *all();
-        look(&mut all.mappings, all.ended)
+        all.made += 1;
+        let number = all.made;
+        all.watched.push(Watched { number, files, has_ended: false });
+        Self(number)
+    }
+
+    /// The mappings of these files in this process, none of which ends meanwhile, each with the
+    /// numbers of the files that it is of, in the order of [`new`](Self::new).
+    pub fn each(&self, mut look: impl FnMut(&mut FileMapping, &[usize])) {
+        let All { mappings, watched, .. } = &mut *all();
+        let Some(watch) = watched.iter().find(|watch| watch.number == self.0) else { return };
+        for mapping in mappings {
+            let is_it = |number: &usize| watch.files[*number] == mapping.file;
+            let numbers: Vec<_> = (0..watch.files.len()).filter(is_it).collect();
+            if !numbers.is_empty() {
+                look(mapping, &numbers);
+            }
+        }
+    }
+
+    /// Whether a mapping of one of these files has ended since this was asked last, or since
+    /// [`new`](Self::new).
+    pub fn has_ended(&self) -> bool {
+        let mut all = all();
+        let watch = all.watched.iter_mut().find(|watch| watch.number == self.0);
+        watch.is_some_and(|watch| core::mem::take(&mut watch.has_ended))
+    }
+}
+
+impl Drop for FileWatch {
+    fn drop(&mut self) {
+        all().watched.retain(|watch| watch.number != self.0);
     }
 }
 
@@ -70,8 +114,12 @@ pub struct Announced(u64);
 impl Drop for Announced {
     fn drop(&mut self) {
         let all = &mut *all();
-        all.mappings.retain(|mapping| mapping.number != self.0);
-        all.ended += 1;
+        let Some(at) = all.mappings.iter().position(|mapping| mapping.number == self.0) else {
+            return;
+        };
+        let FileMapping { file, .. } = all.mappings.swap_remove(at);
+        let watched = all.watched.iter_mut().filter(|watch| watch.files.contains(&file));
+        watched.for_each(|watch| watch.has_ended = true);
     }
 }
 
@@ -81,21 +129,26 @@ mod tests {
 
     #[test]
     fn a_mapping_is_known_until_it_ends() {
-        // Other tests have none of this file.
-        let file = FileId { device: u64::MAX, inode: 7 };
+        // Other tests have none of these files.
+        let [file, other, none] = [7, 8, 9].map(|inode| FileId { device: u64::MAX, inode });
+        let watch = FileWatch::new(vec![other, file, file]);
+        let beside = FileWatch::new(vec![other, none]);
+        let found = || {
+            let mut found = Vec::new();
+            watch.each(|one, numbers| found.push((one.offset, one.len, numbers.to_vec())));
+            found
+        };
         let mut bytes = [0u8; 4];
         let mapping = Mapping { base: bytes.as_mut_ptr(), len: bytes.len() };
-        let found = || {
-            FileMapping::with_all(|all, ended| {
-                let of_it = all.iter().filter(|one| one.file == file);
-                (of_it.map(|one| (one.offset, one.len)).collect::<Vec<_>>(), ended)
-            })
-        };
         let announced = FileMapping::announce(file, 4096, mapping);
-        let (there, ended) = found();
-        assert_eq!(there, [(4096, 4)]);
+        assert_eq!(found(), [(4096, 4, vec![1, 2])]);
+        beside.each(|_, _| panic!("that file is not watched"));
+        assert!(!watch.has_ended());
         drop(announced);
-        let (there, later) = found();
-        assert!(there.is_empty() && later > ended);
+        assert!(found().is_empty());
+        assert!(watch.has_ended() && !beside.has_ended());
+        assert!(!watch.has_ended(), "it is told once");
+        drop(FileMapping::announce(other, 0, mapping));
+        assert!(watch.has_ended() && beside.has_ended());
     }
 }

@@ -23,7 +23,7 @@ pub use beneath::Beneath;
 pub use bulletin::{About, Bulletin, ToldRank, ToldWait, Whom};
 pub(crate) use bulletin::{Count, Telling};
 pub use composed::{Network, Waker};
-pub use file_mappings::{Announced, FileId, FileMapping};
+pub use file_mappings::{Announced, FileId, FileMapping, FileWatch};
 pub use remote::{
     Addressing, Atomic, DeviceError, Endpoint, Keys, LayoutCosts, Moment, PostError, Posted,
     RegisterError, Registration, Remote, RemoteKey, RemoteLimits, There, Transfer,

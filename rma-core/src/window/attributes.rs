@@ -40,19 +40,6 @@ impl Settings {
         Self { flavor, hints, durable, name: Mutex::default(), attributes }
     }
 
-    pub(super) fn set_attribute<V: Any + Send + Sync>(&self, value: V) -> Option<Arc<V>> {
-        let old = self.attributes().insert(TypeId::of::<V>(), Arc::new(value));
-        old.and_then(typed)
-    }
-
-    pub(super) fn attribute<V: Any + Send + Sync>(&self) -> Option<Arc<V>> {
-        self.attributes().get(&TypeId::of::<V>()).cloned().and_then(typed)
-    }
-
-    pub(super) fn remove_attribute<V: Any + Send + Sync>(&self) -> Option<Arc<V>> {
-        self.attributes().remove(&TypeId::of::<V>()).and_then(typed)
-    }
-
     fn attributes(&self) -> MutexGuard<'_, Attributes> {
         self.attributes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -64,6 +51,26 @@ fn typed<V: Any + Send + Sync>(value: Arc<dyn Any + Send + Sync>) -> Option<Arc<
 }
 
 impl Window {
+    /// Attaches a value to the window on this rank, and returns the one of this type that it had.
+    ///
+    /// Types are keys: a program that wants several wraps them in types of its own. The window
+    /// drops its attributes when it is freed or dropped, so `Drop` does what MPI's delete callback
+    /// does, unless the program still has the value (MPI 4.1, section 7.7.3).
+    pub fn set_attribute<V: Any + Send + Sync>(&self, value: V) -> Option<Arc<V>> {
+        let old = self.settings.attributes().insert(TypeId::of::<V>(), Arc::new(value));
+        old.and_then(typed)
+    }
+
+    /// The attribute of this type, if there is one.
+    pub fn attribute<V: Any + Send + Sync>(&self) -> Option<Arc<V>> {
+        self.settings.attributes().get(&TypeId::of::<V>()).cloned().and_then(typed)
+    }
+
+    /// Takes the attribute of this type away.
+    pub fn remove_attribute<V: Any + Send + Sync>(&self) -> Option<Arc<V>> {
+        self.settings.attributes().remove(&TypeId::of::<V>()).and_then(typed)
+    }
+
     /// Whether it was made for no locks. S-B10
     #[inline]
     pub(crate) fn excludes_locks(&self) -> bool {

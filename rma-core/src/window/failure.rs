@@ -1,7 +1,7 @@
 //! Errors of a window.
 use super::Window;
 use crate::engine::{Cause, Lost, On, Wait, WaitError};
-use crate::error::RmaError;
+use crate::error::{CollectiveError, RmaError};
 use crate::rank::Rank;
 use crate::transport::{DeviceError, ImportError};
 
@@ -29,8 +29,7 @@ impl Window {
             Cause::PeerFailed(world) => RmaError::PeerFailed { window, world, what },
             Cause::PeerLeft(world) => RmaError::PeerLeft { window, world, what },
             Cause::GaveUp(world) => {
-                let by = self.group().rank_of(world).unwrap_or(Rank::NULL);
-                RmaError::RefusedBy { window, by, requested: what }
+                RmaError::Collective { window, error: CollectiveError::GaveUp { what, world } }
             }
             Cause::Left => RmaError::Left { window },
             Cause::Import(error) => RmaError::Import { window, error },

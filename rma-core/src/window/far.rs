@@ -1,7 +1,7 @@
 //! Targets that only messages reach: what is known of them, and waiting for answers.
 use super::{Ungranted, Window};
 use crate::config::Hint;
-use crate::engine::Pending;
+use crate::engine::{Losses, Pending};
 use crate::error::RmaError;
 use crate::memory::target::held;
 use crate::protocol::message::Card;
@@ -57,7 +57,7 @@ pub(crate) struct Unflushed {
     /// Its bit.
     pub(crate) queue: u32,
     /// What it had lost when the first of them returned.
-    pub(crate) losses: u64,
+    pub(crate) losses: Losses,
     /// What they are counted in.
     pub(crate) puts: Arc<Pending>,
     pub(crate) places: Places,

@@ -155,12 +155,7 @@ impl Window {
         target: Rank,
         pending: &Arc<Pending>,
     ) -> Result<(), RmaError> {
-        if let Err(error) = self.wait_for_answers(what, pending) {
-            self.engine().cancel(pending);
-            pending.set_told();
-            return Err(self.wait_failed(error));
-        }
-        self.check_failure(what, target, pending)
+        self.drain_unless(|_| false, what, target, pending)
     }
 
     /// As [`drain`](Self::drain), for a flush, which has no buffers: what is not done by a deadline
@@ -170,15 +165,25 @@ impl Window {
         target: Rank,
         pending: &Arc<Pending>,
     ) -> Result<(), RmaError> {
-        match self.wait_for_answers("a flush", pending) {
-            Err(error) if error.cause == Cause::Timeout => Err(self.wait_failed(error)),
-            Err(error) => {
-                self.engine().cancel(pending);
-                pending.set_told();
-                Err(self.wait_failed(error))
-            }
-            Ok(()) => self.check_failure("a flush", target, pending),
+        self.drain_unless(|cause| cause == Cause::Timeout, "a flush", target, pending)
+    }
+
+    /// As [`drain`](Self::drain); what fails by a cause that `stays` is left as it is.
+    fn drain_unless(
+        &self,
+        stays: impl Fn(Cause) -> bool,
+        what: &'static str,
+        target: Rank,
+        pending: &Arc<Pending>,
+    ) -> Result<(), RmaError> {
+        let Err(error) = self.wait_for_answers(what, pending) else {
+            return self.check_failure(what, target, pending);
+        };
+        if !stays(error.cause) {
+            self.engine().cancel(pending);
+            pending.set_told();
         }
+        Err(self.wait_failed(error))
     }
 
     fn wait_for_answers(

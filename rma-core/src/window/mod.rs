@@ -52,7 +52,6 @@ use crate::protocol::lock;
 use crate::rank::Rank;
 use crate::transport::{About, Descriptor, Mapped};
 use bytemuck::{Pod, Zeroable};
-use core::any::Any;
 use core::fmt;
 use core::slice;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -271,25 +270,6 @@ impl Window {
     /// A wait of an operation on this window.
     pub(crate) fn wait_on<'a>(&self, what: &'static str, on: On<'a>) -> Wait<'a> {
         Wait::new(what, on).about(About::Window(self.id().0))
-    }
-
-    /// Attaches a value to the window on this rank, and returns the one of this type that it had.
-    ///
-    /// Types are keys: a program that wants several wraps them in types of its own. The window
-    /// drops its attributes when it is freed or dropped, so `Drop` does what MPI's delete callback
-    /// does, unless the program still has the value (MPI 4.1, section 7.7.3).
-    pub fn set_attribute<V: Any + Send + Sync>(&self, value: V) -> Option<Arc<V>> {
-        self.settings.set_attribute(value)
-    }
-
-    /// The attribute of this type, if there is one.
-    pub fn attribute<V: Any + Send + Sync>(&self) -> Option<Arc<V>> {
-        self.settings.attribute()
-    }
-
-    /// Takes the attribute of this type away.
-    pub fn remove_attribute<V: Any + Send + Sync>(&self) -> Option<Arc<V>> {
-        self.settings.remove_attribute()
     }
 }
 

@@ -9,33 +9,40 @@ impl Part {
     /// Makes all that can be durable; fails if there is nothing. Memory that RMA's synchronisation
     /// is not to flush is none of it: what its `persist` does is its owner's to ask for.
     pub(crate) fn persist_all(&self) -> Result<(), PersistError> {
+        let (mut some, mut all) = (false, true);
+        self.each_durable(|_, memory, range| {
+            all &= memory.sync(range)?;
+            some = true;
+            Ok(())
+        })?;
+        if some && all { Ok(()) } else { Err(PersistError::Volatile) }
+    }
+
+    /// Each piece of memory that can be durable: that of the part, or of each region of a dynamic
+    /// window; with the bytes of the part, or addresses, and where these are in the memory.
+    fn each_durable<E>(
+        &self,
+        mut look: impl FnMut(Range<u64>, &Memory, Range<u64>) -> Result<(), E>,
+    ) -> Result<(), E> {
         let Some(regions) = &self.regions else {
-            if !self.memory.is_durable() {
-                return Err(PersistError::Volatile);
-            }
-            let durable = self.memory.sync(self.offset..self.offset + self.size)?;
-            return if durable { Ok(()) } else { Err(PersistError::Volatile) };
+            let (at, size) = (self.offset, self.size);
+            let is_durable = self.memory.is_durable();
+            return if is_durable { look(0..size, &self.memory, at..at + size) } else { Ok(()) };
         };
-        let durable = regions.durable();
-        if durable.is_empty() {
-            return Err(PersistError::Volatile);
-        }
-        let mut all = true;
-        for (start, len) in durable {
-            // One that is gone meanwhile is its user's.
-            let Some((memory, at, _pin)) = self.attached_memory(start, len) else { continue };
-            all &= memory.sync(at..at + len)?;
-        }
-        if all { Ok(()) } else { Err(PersistError::Volatile) }
+        regions.durable().into_iter().try_for_each(|(start, len)| {
+            // One that another thread has detached meanwhile is its user's.
+            let Some((memory, at, _pin)) = self.attached_memory(start, len) else { return Ok(()) };
+            look(start..start + len, &memory, at..at + len)
+        })
     }
 
     /// Whether an attached region has transactions.
     pub(crate) fn has_versioned_region(&self) -> bool {
-        let durable = self.regions.as_ref().map_or(Vec::new(), |regions| regions.durable());
-        durable.into_iter().any(|(start, len)| {
-            let held = self.attached_memory(start, len);
-            held.is_some_and(|(memory, ..)| memory.transactional().is_some())
-        })
+        let found = self.each_durable(|_, memory, _| match memory.transactional() {
+            Some(_) => Err(()),
+            None => Ok(()),
+        });
+        self.regions.is_some() && found.is_err()
     }
 }
 
@@ -99,19 +106,10 @@ impl Window {
         &self,
         persist: impl Fn(&Memory, Range<u64>) -> Result<(), PersistError>,
     ) -> Result<(), RmaError> {
-        let (part, window, rank) = (&self.part, self.id(), self.rank());
-        let failed = |start, len, error| {
-            let end = start + len;
-            RmaError::Persist { window, rank, start, end, error }
-        };
-        let Some(regions) = &part.regions else {
-            let done = persist(&part.memory, part.offset..part.offset + part.size);
-            return done.map_err(|error| failed(0, part.size, error));
-        };
-        regions.durable().into_iter().try_for_each(|(start, len)| {
-            // One that another thread has detached meanwhile is its user's.
-            let Some((memory, at, _pin)) = part.attached_memory(start, len) else { return Ok(()) };
-            persist(&memory, at..at + len).map_err(|error| failed(start, len, error))
+        let (window, rank) = (self.id(), self.rank());
+        self.part.each_durable(|Range { start, end }, memory, range| {
+            let failed = |error| RmaError::Persist { window, rank, start, end, error };
+            persist(memory, range).map_err(failed)
         })
     }
 }

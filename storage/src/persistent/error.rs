@@ -139,7 +139,11 @@ pub enum PersistentError {
         requested: u64,
     },
     /// The window was made by another number of ranks.
-    #[error("window {name:?} was made by {held} ranks, and here are {here}; run as many")]
+    #[error(
+        "window {name:?} was made by {held} ranks, and here are {here}; run as many or, if its \
+         parts are one array in the order of ranks, say so at all ranks: \
+         pmem_block_distribution=true"
+    )]
     Ranks {
         /// The name.
         name: String,
@@ -147,6 +151,19 @@ pub enum PersistentError {
         held: u32,
         /// How many there are.
         here: u32,
+    },
+    /// The window is one array, and has another size.
+    #[error(
+        "window {name:?} has {held} bytes at all ranks together, and {requested} were asked for; \
+         ask for as many"
+    )]
+    Total {
+        /// The name.
+        name: String,
+        /// Its bytes.
+        held: u64,
+        /// Those asked for.
+        requested: u64,
     },
     /// The window has other elements.
     #[error("window {name:?} has elements of {held}, and {requested} were asked for; use the same")]
@@ -219,7 +236,7 @@ impl PersistentError {
             Self::Storage(error) => error.class(),
             Self::Collective(error) => error.class(),
             Self::RootInUse { .. } => ErrorClass::FileInUse,
-            Self::Size { .. } => ErrorClass::Size,
+            Self::Size { .. } | Self::Total { .. } => ErrorClass::Size,
             Self::Element { .. } => ErrorClass::Type,
             Self::System { errno, .. } => {
                 let (path, call, errno) = (std::path::PathBuf::new(), "", *errno);
@@ -262,6 +279,7 @@ impl From<PersistentError> for PersistError {
                 Self::Elsewhere { rank, no_space: code == Some(PersistentCode::NoMem) }
             }
             PersistentError::Committing { .. } => Self::Committing,
+            PersistentError::Arg { what, .. } => Self::Refused { why: what },
             _ => Self::Poisoned { call: "a commit", errno: 0 },
         }
     }

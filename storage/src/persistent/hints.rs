@@ -32,6 +32,7 @@ pub struct PersistentHints {
     pub(crate) plain: bool,
     pub(crate) volatile: bool,
     pub(crate) tracking: DirtyTracking,
+    pub(crate) blocks: bool,
     pub(crate) element: ElementType,
 }
 
@@ -86,6 +87,7 @@ impl PersistentHints {
             plain: false,
             volatile: false,
             tracking: DirtyTracking::Compare,
+            blocks: false,
             element: ElementType::default(),
         }
     }
@@ -104,6 +106,7 @@ impl PersistentHints {
     /// | `pmem_dont_use_transactions` | `false`, `true` (false) |
     /// | `pmem_volatile` | `false`, `true` (false) |
     /// | `pmem_dirty_tracking` | `auto`, `write_protect`, `compare` (compare): [`DirtyTracking`] |
+    /// | `pmem_block_distribution` | `false`, `true` (false): [one array](Self::block_distribution) |
     ///
     /// Other keys are ignored, and so is one whose condition does not hold: see
     /// [`info`](super::PersistentMemory::info).
@@ -142,6 +145,7 @@ impl PersistentHints {
                 "pmem_dont_use_transactions" => {
                     hints.plain = flag("pmem_dont_use_transactions")?;
                 }
+                "pmem_block_distribution" => hints.blocks = flag("pmem_block_distribution")?,
                 "pmem_volatile" => hints.volatile = flag("pmem_volatile")?,
                 "pmem_dirty_tracking" => {
                     let ways = [
@@ -211,6 +215,15 @@ impl PersistentHints {
         self
     }
 
+    /// The window is one array, of which each rank has the next piece, in the order of ranks:
+    /// whoever opens it may be another number of ranks, or divide it otherwise, as long as all have
+    /// as many bytes together. It is copied then, as a new version, durably before it is open, and
+    /// older versions are dropped; see `docs/persistent.md`.
+    pub fn block_distribution(mut self, blocks: bool) -> Self {
+        self.blocks = blocks;
+        self
+    }
+
     /// Says of what type the elements are: a window is opened with the type that it was made with,
     /// and `rma-store export` writes it as such.
     pub fn elements<E: Element>(mut self) -> Self {
@@ -229,8 +242,18 @@ impl PersistentHints {
         !self.plain && !self.volatile
     }
 
+    /// Whether the window may be divided anew.
+    pub(crate) fn divides(&self) -> bool {
+        self.blocks && self.transactions()
+    }
+
     pub(crate) fn check(&self) -> Result<(), PersistentError> {
         check_name(&self.name)?;
+        if self.mode == PersistentMode::Expand && self.divides() {
+            let what = "pmem_mode=expand grows the part of each rank, which is not to grow an \
+                        array that pmem_block_distribution divides; leave out one of the two";
+            return Err(PersistentError::Mode { name: self.name.clone(), what });
+        }
         if self.mode == PersistentMode::Checkpoint && !self.transactions() {
             let what = "a version is returned to in transactions only; leave out \
                         pmem_dont_use_transactions and pmem_volatile, or pmem_mode";
@@ -254,6 +277,9 @@ impl PersistentHints {
         }
         if !plain && !self.volatile {
             keys.push(("pmem_keep_all_checkpoints", keep_all.to_string()));
+        }
+        if self.blocks && !plain && !self.volatile {
+            keys.push(("pmem_block_distribution", "true".to_owned()));
         }
         if self.mode == PersistentMode::Checkpoint {
             keys.push(("pmem_mode", "checkpoint".to_owned()));
@@ -288,6 +314,7 @@ mod tests {
             ("pmem_keep_all_checkpoints", "true", plain.clone().keep_all_checkpoints(true)),
             ("pmem_dont_use_transactions", "true", plain.clone().dont_use_transactions(true)),
             ("pmem_volatile", "true", plain.clone().volatile(true)),
+            ("pmem_block_distribution", "true", plain.clone().block_distribution(true)),
             ("pmem_dirty_tracking", "compare", plain.clone()),
             ("pmem_dirty_tracking", "auto", plain.clone().dirty_tracking(DirtyTracking::Auto)),
             (
@@ -323,6 +350,8 @@ mod tests {
         }
         let both = PersistentHints::name("n").checkpoint_version(1).dont_use_transactions(true);
         assert!(matches!(both.check(), Err(PersistentError::Mode { .. })));
+        let both = PersistentHints::name("n").mode(PersistentMode::Expand).block_distribution(true);
+        assert!(matches!(both.check(), Err(PersistentError::Mode { .. })));
     }
 
     /// A key whose condition does not hold is absent.
@@ -344,6 +373,10 @@ mod tests {
         assert_eq!(
             keys(name().checkpoint_version(3).global_checkpoint(true))[4..],
             ["keep_all_checkpoints", "mode", "append_checkpoints", "checkpoint_version"]
+        );
+        assert_eq!(
+            keys(name().block_distribution(true))[4..],
+            ["keep_all_checkpoints", "block_distribution"]
         );
     }
 }

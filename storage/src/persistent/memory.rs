@@ -15,6 +15,7 @@ use crate::{StorageError, StorageHints, StorageMemory};
 use core::ops::Range;
 use rma_core::transport::{Announced, FileId, FileMapping, Mapped, Mapping};
 use rma_core::{Backing, CommitGroup, Communicator, Extent, HintChange, PersistError};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -65,6 +66,10 @@ pub struct PersistentMemory {
     plain: AtomicBool,
     /// Whether it is to be so from the next commit of all ranks on.
     plain_next: AtomicBool,
+    /// Whether versions are kept from the next commit of all ranks on.
+    keep_all: AtomicBool,
+    /// What is told of `state`, also while a commit holds that.
+    told: Mutex<Told>,
     hints: PersistentHints,
     element: ElementType,
     rank: u32,
@@ -83,13 +88,22 @@ struct Running {
     version: Option<u64>,
     next: u64,
     highest: u64,
-    keep_all: bool,
-    /// At its commit, older versions go in any case: they are of another size.
-    expands: bool,
+    /// At its commit, older versions go in any case: their parts are of other sizes.
+    drops: bool,
     /// At its commit, versions of its number and above go.
     replaces: bool,
     tracker: Tracker,
 }
+
+#[derive(Debug, Default)]
+struct Told {
+    version: Option<u64>,
+    tracking: String,
+}
+
+/// What a rank tells of its transaction before a commit: the highest serial, the number that it
+/// would have, the highest number, and whether older versions are kept.
+type Numbers = [u64; 4];
 
 impl PersistentMemory {
     /// Opens the window of that name, or makes it, with `len` bytes of this rank. **Collective**:
@@ -126,8 +140,13 @@ impl PersistentMemory {
         };
         agree(comm, what, if rank == 0 { make() } else { Ok(()) }, |()| [])?;
         let beginning = Beginning::find(root, hints, (rank, ranks), len as u64);
-        let (mut beginning, _) = agree(comm, what, beginning, |_| [])?;
-        if hints.mode == PersistentMode::Checkpoint {
+        let (mut beginning, sizes) = agree(comm, what, beginning, |_| [len as u64])?;
+        let mut is_known = hints.mode != PersistentMode::Checkpoint;
+        if hints.divides() {
+            let divided = beginning.divide(hints, rank, sizes.as_flattened());
+            (is_known, _) = agree(comm, what, divided, |_| [])?;
+        }
+        if !is_known {
             let number = beginning.number(comm, hints)?;
             let chosen = beginning.choose(hints, rank, number, len as u64);
             agree(comm, what, chosen, |()| [])?;
@@ -136,6 +155,7 @@ impl PersistentMemory {
         let opened = Self::open_part(root, hints, (rank, ranks), len, &beginning, tracker);
         // Of its own part, a rank knows; a record is of all parts.
         let begins = beginning.catalog.is_nothing()
+            || beginning.pieces.is_some()
             || if hints.plain {
                 !beginning.is_plain || beginning.held != Some(len as u64)
             } else {
@@ -146,10 +166,15 @@ impl PersistentMemory {
         })?;
         let (memory, _) = memory;
         let file = |&[_, device, inode]: &[u64; 3]| FileId { device, inode };
-        memory.running().tracker.begin(all.iter().map(file).collect());
+        let mut guard = memory.running();
+        let running = &mut *guard;
+        running.tracker.begin(all.iter().map(file).collect());
         if !hints.volatile && all.iter().any(|[begins, ..]| *begins > 0) {
-            memory.decide_all(comm, if hints.plain { State::Plain } else { State::Kept })?;
+            let state = if hints.plain { State::Plain } else { State::Kept };
+            memory.decide_all(comm, running, state, None)?;
         }
+        memory.tell(running);
+        drop(guard);
         Ok(memory)
     }
 
@@ -163,21 +188,15 @@ impl PersistentMemory {
         tracker: Tracker,
     ) -> Result<(Self, FileId)> {
         let (disk, name) = (&root.inner.disk, &hints.name);
-        let path = disk.path(&work_file(name, rank));
-        // Only what is flushed by hand is to be found there again.
-        let file = StorageHints::file(&path).discard(!hints.plain).unlink(hints.volatile);
-        // As it is: whatever a root or a window is called, the store's other files are beside it.
-        let memory = StorageMemory::open_at(path, (0, ""), &file, len);
-        let memory = memory.map_err(|error| match error {
-            StorageError::InUse { .. } => PersistentError::WindowInUse { name: name.clone() },
-            error => error.into(),
-        })?;
-        let Beginning { catalog, base, is_plain, .. } = beginning;
+        let memory = open_file(disk.path(&work_file(name, rank)), hints, len)?;
+        let Beginning { catalog, base, is_plain, pieces, .. } = beginning;
         let (base, size) = (base.as_ref(), len as u64);
         let opening = Opening { name, rank, ranks, size, base };
         let store = PartStore::open(disk.clone(), root.inner.key, catalog, &opening)?;
-        if !is_plain {
-            store.fill()?;
+        match pieces {
+            Some(pieces) => store.fill_from(pieces)?,
+            None if *is_plain => {}
+            None => store.fill()?,
         }
         if hints.plain {
             store.sync_work()?;
@@ -195,16 +214,16 @@ impl PersistentMemory {
             version,
             next,
             highest,
-            keep_all: hints.keep_all,
-            expands: hints.mode == PersistentMode::Expand,
-            replaces: is_version,
+            drops: hints.mode == PersistentMode::Expand || pieces.is_some(),
+            replaces: is_version && pieces.is_none(),
             tracker,
         };
         let (state, hints, root) = (Mutex::new(state), hints.clone(), root.clone());
         let told = [hints.element].into_iter().chain(catalog.versions.last().map(|of| of.element));
         let element = told.into_iter().find(|of| of.size > 0).unwrap_or_default();
-        let [plain, plain_next] = [hints.plain; 2].map(AtomicBool::new);
-        let file = identify(disk, &work_file(name, rank))?;
+        let [plain, plain_next, keep_all] =
+            [hints.plain, hints.plain, hints.keep_all].map(AtomicBool::new);
+        let file = memory.file_id()?;
         let mapped = FileMapping::announce(file, 0, memory.mapping());
         Ok((
             Self {
@@ -214,6 +233,8 @@ impl PersistentMemory {
                 committing: Mutex::new(false),
                 plain,
                 plain_next,
+                keep_all,
+                told: Mutex::default(),
                 hints,
                 element,
                 rank,
@@ -247,15 +268,14 @@ impl PersistentMemory {
 
     /// The version that the transaction under way began with.
     pub fn version(&self) -> Option<u64> {
-        self.running().version
+        self.told().version
     }
 
     /// The keys that are in force, with their values.
     pub fn info(&self) -> Vec<(&'static str, String)> {
-        let running = self.running();
-        let mut keys = self.hints.in_force(running.keep_all, self.is_plain());
+        let mut keys = self.hints.in_force(self.keep_all.load(Relaxed), self.is_plain());
         if !self.hints.volatile && !self.is_plain() {
-            keys.push(("pmem_dirty_tracking", running.tracker.explain()));
+            keys.push(("pmem_dirty_tracking", self.told().tracking.clone()));
         }
         keys
     }
@@ -263,7 +283,7 @@ impl PersistentMemory {
     /// Whether commits from now on keep older versions. Local; all ranks say the same, and if they
     /// do not, they are kept.
     pub fn keep_all_checkpoints(&self, keep_all: bool) {
-        self.running().keep_all = keep_all;
+        self.keep_all.store(keep_all, Relaxed);
     }
 
     /// Whether commits make no versions, and flush. From the next commit of all ranks on, which
@@ -302,27 +322,43 @@ impl PersistentMemory {
         };
         let checked = checked.and_then(|()| self.begin_commit());
         let (plain, plain_next) = (self.is_plain(), self.plain_next.load(Relaxed));
+        let is_flush = self.hints.volatile || plain && plain_next;
         let name = u64::from(crc32fast::hash(self.hints.name.as_bytes()));
-        let told = [name, plain.into(), plain_next.into()];
-        let (_committing, all) = agree(ranks, what, checked, |_| told)?;
+        let alike = [name, plain.into(), plain_next.into()];
+        // Not of one that is refused: another commit has it, and waits for what this one tells.
+        let ready = checked.and_then(|committing| {
+            let running = self.running();
+            let numbers = if is_flush { Numbers::default() } else { self.numbers(&running)? };
+            Ok((committing, running, numbers))
+        });
+        let words = |(.., numbers): &(_, _, Numbers)| {
+            let mut words = [0; 7];
+            words[..3].copy_from_slice(&alike);
+            words[3..].copy_from_slice(numbers);
+            words
+        };
+        let ((_committing, mut running, _), all) = agree(ranks, what, ready, words)?;
         if all.iter().any(|one| one[0] != name) {
             return Err(arg("ranks commit different windows; all commit the same"));
         }
-        if all.iter().any(|one| *one != told) {
+        if all.iter().any(|one| one[..3] != alike) {
             let what = "pmem_dont_use_transactions was not set alike at all ranks; set it again";
             return Err(arg(what));
         }
-        if self.hints.volatile || plain && plain_next {
+        if is_flush {
             agree(ranks, what, self.flush(), |()| [])?;
             return Ok(None);
         }
-        let number = self.decide_all(ranks, State::Kept)?;
-        match self.turn(ranks, plain_next) {
+        let all = all.iter().map(|&[_, _, _, numbers @ ..]| numbers).collect();
+        let running = &mut *running;
+        let number = self.decide_all(ranks, running, State::Kept, Some(all));
+        let turned = number.and_then(|number| match self.turn(ranks, running, plain_next) {
             // The version is there, and transactions go on until there is space.
-            Err(error) if error.code() == Some(PersistentCode::NoMem) => {}
-            turned => turned?,
-        }
-        Ok(Some(number))
+            Err(error) if error.code() == Some(PersistentCode::NoMem) => Ok(Some(number)),
+            turned => turned.map(|()| Some(number)),
+        });
+        self.tell(running);
+        turned
     }
 
     /// A commit of all ranks is under way until the value is dropped; fails if another is.
@@ -344,23 +380,18 @@ impl PersistentMemory {
     }
 
     /// Behind a version, goes on with transactions or without.
-    fn turn(&self, ranks: &dyn Ranks, plain: bool) -> Result<()> {
+    fn turn(&self, ranks: &dyn Ranks, running: &mut Running, plain: bool) -> Result<()> {
         if plain {
             // What the window lies on is durable before the record that says so is.
-            let synced = match &self.running().store {
-                Some(store) => store.sync_work(),
-                None => Ok(()),
-            };
-            let synced = synced.inspect_err(|_| self.poison());
+            let synced = running.store.as_mut().map_or(Ok(()), |store| {
+                let synced = store.sync_work();
+                synced.inspect_err(|_| store.poison())
+            });
             agree(ranks, "turning transactions off", synced, |()| [])?;
-            self.decide_all(ranks, State::Plain)?;
+            self.decide_all(ranks, running, State::Plain, None)?;
         }
         self.plain.store(plain, Relaxed);
         Ok(())
-    }
-
-    fn poison(&self) {
-        self.running().store.iter_mut().for_each(PartStore::poison);
     }
 
     /// Makes what this rank's part holds a version of this rank only, durably; returns its number.
@@ -390,8 +421,9 @@ impl PersistentMemory {
         let (state, alone, time_ns) = (State::Kept, true, now());
         let decision = Decision { number, serial, highest, time_ns, state, alone, element };
         store.decide(&decision, vec![part])?;
-        running.adopt(&decision, running.keep_all)?;
-        Ok(Some(number))
+        let adopted = running.adopt(&decision, self.keep_all.load(Relaxed));
+        self.tell(running);
+        adopted.map(|()| Some(number))
     }
 
     fn is_plain(&self) -> bool {
@@ -400,6 +432,16 @@ impl PersistentMemory {
 
     fn running(&self) -> MutexGuard<'_, Running> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What has become of the transaction is told from now on.
+    fn tell(&self, running: &Running) {
+        let (version, tracking) = (running.version, running.tracker.explain());
+        *self.told() = Told { version, tracking };
     }
 
     fn flush(&self) -> Result<()> {
@@ -417,18 +459,36 @@ impl PersistentMemory {
         }
     }
 
-    /// Both phases of a version of all ranks: all parts are durable, and then rank 0 decides.
-    fn decide_all(&self, ranks: &dyn Ranks, state: State) -> Result<u64> {
+    fn numbers(&self, running: &Running) -> Result<Numbers> {
+        match running.store.as_ref().filter(|store| !store.is_poisoned()) {
+            Some(store) => {
+                let keep_all = self.keep_all.load(Relaxed).into();
+                Ok([store.highest_serial(), running.next, running.highest, keep_all])
+            }
+            None => Err(PersistentError::Poisoned { name: self.hints.name.clone() }),
+        }
+    }
+
+    /// Both phases of a version of all ranks, of which `told` has what they have told, if they
+    /// have: all parts are durable, and then rank 0 decides.
+    fn decide_all(
+        &self,
+        ranks: &dyn Ranks,
+        running: &mut Running,
+        state: State,
+        told: Option<Vec<Numbers>>,
+    ) -> Result<u64> {
         let (what, element) = ("a commit", self.element);
-        let running = &mut *self.running();
-        let poisoned = PersistentError::Poisoned { name: self.hints.name.clone() };
-        let Some(store) = &mut running.store else { return Err(poisoned) };
-        let ready = if store.is_poisoned() { Err(poisoned) } else { Ok(()) };
-        let found = running.tracker.take();
-        let [runs, lost, wants] = running.tracker.words(&found);
-        let (serial, keep_all) = (store.highest_serial(), running.keep_all.into());
-        let words = [serial, running.next, running.highest, keep_all, runs, lost, wants];
-        let ((), all) = agree(ranks, what, ready, |()| words)?;
+        let all = match told {
+            Some(told) => told,
+            None => agree(ranks, what, self.numbers(running), |numbers| *numbers)?.1,
+        };
+        // All have come, so that what they store meanwhile has ended.
+        let stored = running.tracker.stored(ranks);
+        let Some(store) = &mut running.store else {
+            return Err(PersistentError::Poisoned { name: self.hints.name.clone() });
+        };
+        let stored = stored.inspect_err(|_| store.poison())?;
         let most = |word: usize| all.iter().map(|all| all[word]).max().unwrap_or(0);
         let (keep_all, time_ns) = (most(3) > 0, now());
         let number = if state == State::Plain { most(2) } else { most(1) };
@@ -437,9 +497,6 @@ impl PersistentMemory {
         following(&self.hints.name, number)?;
         let (highest, alone) = (most(2).max(number), false);
         let decision = Decision { number, serial, highest, time_ns, state, alone, element };
-        let told: Vec<_> = all.iter().map(|all| [all[4], all[5], all[6]]).collect();
-        let stored = running.tracker.join(ranks, found, &told);
-        let stored = stored.inspect_err(|_| store.poison())?;
         let prepared = store.prepare(serial, stored.as_deref());
         let changed = store.changed_blocks();
         let parts = match agree(ranks, what, prepared, words_of) {
@@ -480,24 +537,26 @@ impl Running {
     fn adopt(&mut self, decision: &Decision, keep_all: bool) -> Result<()> {
         let Some(store) = &mut self.store else { return Ok(()) };
         let from = if self.replaces { decision.number } else { u64::MAX };
-        let adopted = store.adopt(decision, keep_all && !self.expands, from);
+        let adopted = store.adopt(decision, keep_all && !self.drops, from);
         adopted.inspect_err(|_| store.poison())?;
         self.highest = decision.highest;
         if decision.state == State::Kept {
             (self.version, self.next) = (Some(decision.number), decision.number + 1);
-            (self.expands, self.replaces) = (false, false);
+            (self.drops, self.replaces) = (false, false);
         }
         Ok(())
     }
 }
 
-/// What tells the file of a part from all others of this machine.
-fn identify(disk: &Disk, path: &str) -> Result<FileId> {
-    let stat = rustix::fs::stat(disk.path(path)).map_err(|errno| {
-        let (path, errno) = (path.to_owned(), errno.raw_os_error());
-        PersistentError::System { path, call: "stat", errno }
-    })?;
-    Ok(FileId { device: stat.st_dev, inode: stat.st_ino })
+/// What a part lies on.
+fn open_file(path: PathBuf, hints: &PersistentHints, len: usize) -> Result<StorageMemory> {
+    // Only what is flushed by hand is to be found there again.
+    let file = StorageHints::file(&path).discard(!hints.plain).unlink(hints.volatile);
+    // As it is: whatever a root or a window is called, the store's other files are beside it.
+    StorageMemory::open_at(path, (0, ""), &file, len).map_err(|error| match error {
+        StorageError::InUse { .. } => PersistentError::WindowInUse { name: hints.name.clone() },
+        error => error.into(),
+    })
 }
 
 fn now() -> u64 {

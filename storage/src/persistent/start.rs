@@ -4,7 +4,7 @@ use super::agree;
 use super::error::PersistentError;
 use super::hints::{PersistentHints, PersistentMode};
 use super::root::Root;
-use crate::store::{Catalog, ElementType, Medium, Version};
+use crate::store::{Catalog, Chosen, ElementType, Medium, Piece, Version, divide};
 use rma_core::Communicator;
 
 type Result<T> = std::result::Result<T, PersistentError>;
@@ -17,6 +17,8 @@ pub(super) struct Beginning {
     pub(super) is_plain: bool,
     /// Bytes of this rank's part so far.
     pub(super) held: Option<u64>,
+    /// What the part begins with instead of `base`, if the window is divided anew.
+    pub(super) pieces: Option<Vec<Piece>>,
 }
 
 impl Beginning {
@@ -38,6 +40,7 @@ impl Beginning {
         }
         if let Some(held) = catalog.versions.iter().map(|version| version.ranks).next_back()
             && held != here
+            && !hints.divides()
         {
             return Err(PersistentError::Ranks { name: name(), held, here });
         }
@@ -55,15 +58,44 @@ impl Beginning {
             return Err(PersistentError::Element { name: name(), held, requested });
         }
         let is_plain = catalog.is_plain(rank);
-        let mut beginning = Self { catalog, base: None, is_plain, held: None };
+        let mut beginning = Self { catalog, base: None, is_plain, held: None, pieces: None };
         if hints.mode != PersistentMode::Checkpoint {
             beginning.base = beginning.catalog.newest(rank)?.cloned();
             let last = beginning.catalog.of_rank(rank).into_iter().rev();
             let held = last.filter_map(|version| version.part_of(rank)).map(|part| part.size);
             beginning.held = held.clone().next();
-            beginning.check_size(hints, rank, len)?;
+            if !hints.divides() {
+                beginning.check_size(hints, rank, len)?;
+            }
         }
         Ok(beginning)
+    }
+
+    /// Divides the window among ranks of so many bytes, unless it is divided so; all come to the
+    /// same. Returns whether what this rank begins with is known by that.
+    pub(super) fn divide(
+        &mut self,
+        hints: &PersistentHints,
+        rank: u32,
+        sizes: &[u64],
+    ) -> Result<bool> {
+        let chosen = match (hints.mode, hints.checkpoint_version) {
+            (PersistentMode::Checkpoint, Some(number)) => Chosen::Number(number),
+            (PersistentMode::Checkpoint, None) if hints.global => Chosen::OfAll,
+            _ => Chosen::Newest,
+        };
+        self.pieces = divide(&self.catalog, chosen, rank, sizes)?;
+        match (&self.pieces, hints.mode) {
+            (Some(_), _) => {
+                (self.base, self.held) = (None, None);
+                Ok(true)
+            }
+            (None, PersistentMode::Checkpoint) => Ok(false),
+            (None, _) => {
+                let len = sizes.get(rank as usize).copied().unwrap_or(0);
+                self.check_size(hints, rank, len).map(|()| true)
+            }
+        }
     }
 
     fn check_size(&self, hints: &PersistentHints, rank: u32, requested: u64) -> Result<()> {

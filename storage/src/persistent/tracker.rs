@@ -6,7 +6,7 @@ use crate::marks::{Marks, marks};
 use crate::store::BLOCK;
 use core::ops::Range;
 use rma_core::Communicator;
-use rma_core::transport::{FileId, FileMapping, WorldRank};
+use rma_core::transport::{FileId, FileMapping, FileWatch, WorldRank};
 
 /// How a commit finds out what has changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -38,21 +38,21 @@ pub(super) struct Tracker {
     flaw: Option<&'static str>,
     rank: u32,
     size: u64,
-    /// The files of the parts, by rank.
-    files: Vec<FileId>,
+    /// The files of the parts, by rank; none if nobody wants marks.
+    files: Option<FileWatch>,
     /// Of which ranks marks are kept in the transaction under way.
     tracked: Vec<bool>,
     /// Marks of this rank's part do not tell all: none were kept, or a commit failed that took
     /// them.
     whole: bool,
-    /// Mappings of this process that had ended at the last commit.
-    ended: u64,
+    /// The system would not keep marks of a mapping of this rank's part.
+    is_refused: bool,
     /// Blocks that the last commit wrote.
     changed: usize,
 }
 
 /// What this process knows of the transaction that ends.
-pub(super) struct Found {
+struct Found {
     /// Blocks of this rank's part; `None` if all may have changed.
     own: Option<Vec<bool>>,
     /// Runs of blocks of other parts: rank and first block, and how many.
@@ -88,20 +88,30 @@ impl Tracker {
             }
             Ok(_) => None,
         };
-        let (rank, files, tracked) = (comm.rank().into(), Vec::new(), Vec::new());
-        Self { wish, flaw, rank, size, files, tracked, whole: true, ended: 0, changed: 0 }
+        Self::of(wish, flaw, comm.rank().into(), size)
+    }
+
+    fn of(wish: DirtyTracking, flaw: Option<&'static str>, rank: u32, size: u64) -> Self {
+        let (files, tracked, whole, is_refused) = (None, Vec::new(), true, false);
+        Self { wish, flaw, rank, size, files, tracked, whole, is_refused, changed: 0 }
+    }
+
+    /// Whether commits look for marks at all; the same at all ranks.
+    pub(super) fn is_tracking(&self) -> bool {
+        self.wish != DirtyTracking::Compare
     }
 
     /// All ranks have told of their files.
     pub(super) fn begin(&mut self, files: Vec<FileId>) {
-        (self.tracked, self.files) = (vec![false; files.len()], files);
-        self.ended = FileMapping::with_all(|_, ended| ended);
+        self.tracked = vec![false; files.len()];
+        self.files = self.is_tracking().then(|| FileWatch::new(files));
     }
 
     /// What is in force, and why.
     pub(super) fn explain(&self) -> String {
         let is_tracked = self.tracked.get(self.rank as usize).copied().unwrap_or(false);
         match (is_tracked, self.wish, self.flaw) {
+            (true, ..) if self.is_refused => "compare (the system refused marks of it)".into(),
             (true, ..) => "write_protect".into(),
             (false, DirtyTracking::Compare, _) => "compare".into(),
             (false, _, Some(why)) => format!("compare ({why})"),
@@ -133,54 +143,57 @@ impl Tracker {
             }
     }
 
-    /// Takes the marks of what this process maps; all ranks have ended their stores.
-    pub(super) fn take(&mut self) -> Found {
-        let (own, here) = (self.rank as usize, &self.files);
-        let mut mine = (!self.whole && self.tracked.get(own) == Some(&true))
-            .then(|| vec![false; self.blocks()]);
+    /// Which blocks of this rank's part may have changed, by the marks of all processes; `None`:
+    /// any. Keeps marks of the parts from now on whose ranks want it. All ranks have ended their
+    /// stores. **Collective**
+    pub(super) fn stored(
+        &mut self,
+        ranks: &dyn Ranks,
+    ) -> Result<Option<Vec<bool>>, PersistentError> {
+        if !self.is_tracking() {
+            return Ok(None);
+        }
+        let found = self.take();
+        let all = ranks.gather("a commit", &self.words(&found))?;
+        self.join(ranks, found, all.as_chunks().0)
+    }
+
+    /// Takes the marks of what this process maps.
+    fn take(&mut self) -> Found {
+        let (rank, tracked) = (self.rank as usize, &self.tracked);
+        let mut own =
+            (!self.whole && tracked.get(rank) == Some(&true)).then(|| vec![false; self.blocks()]);
         // If what follows does not come to its end, the marks are gone.
         self.whole = true;
         let mut runs = Vec::new();
-        let ended = FileMapping::with_all(|all, ended| {
-            for mapping in all {
-                let of_it = |rank: &usize| here[*rank] == mapping.file && self.tracked[*rank];
-                let owners: Vec<usize> = (0..here.len()).filter(of_it).collect();
-                if owners.is_empty() {
-                    continue;
-                }
-                let marked = marked(mapping);
-                for owner in owners {
-                    match (&marked, owner == own) {
-                        (None, true) => mine = None,
-                        (None, false) => runs.push(run_of(owner, 0..0)),
-                        (Some(marked), true) => {
-                            marked.iter().for_each(|run| add(&mut mine, run.clone()));
-                        }
-                        (Some(marked), false) if marked.len() > RUNS_MAX => {
-                            runs.push(run_of(owner, 0..0));
-                        }
-                        (Some(marked), false) => {
-                            runs.extend(marked.iter().map(|run| run_of(owner, run.clone())));
-                        }
+        let Some(files) = &self.files else { return Found { own, runs, is_lost: false } };
+        files.each(|mapping, owners| {
+            let owners = owners.iter().filter(|owner| tracked[**owner]);
+            let mut known = None;
+            for &owner in owners {
+                match known.get_or_insert_with(|| marked(mapping)) {
+                    None if owner == rank => own = None,
+                    Some(marked) if owner == rank => {
+                        marked.iter().for_each(|run| add(&mut own, run.clone()));
                     }
+                    Some(marked) if marked.len() <= RUNS_MAX => {
+                        runs.extend(marked.iter().map(|run| run_of(owner, run.clone())));
+                    }
+                    _ => runs.push([(owner as u64) << 32, WHOLE]),
                 }
             }
-            ended
         });
-        runs.iter_mut().filter(|[_, count]| *count == 0).for_each(|[_, count]| *count = WHOLE);
-        let is_lost = core::mem::replace(&mut self.ended, ended) != ended;
-        Found { own: mine, runs, is_lost }
+        // After them: one that has ended meanwhile was looked at, or is told of now.
+        Found { own, runs, is_lost: files.has_ended() }
     }
 
     /// Three words of what was found, for all ranks.
-    pub(super) fn words(&self, found: &Found) -> [u64; 3] {
+    fn words(&self, found: &Found) -> [u64; 3] {
         [found.runs.len() as u64, found.is_lost.into(), self.wants().into()]
     }
 
-    /// Which blocks of this rank's part may have changed, by the marks of all processes, whose
-    /// `words` these are; `None`: any. Keeps marks of the parts from now on whose ranks want it.
-    /// **Collective** if one has found something.
-    pub(super) fn join(
+    /// What all have found, whose `words` these are. **Collective** if one has found something.
+    fn join(
         &mut self,
         ranks: &dyn Ranks,
         found: Found,
@@ -217,29 +230,24 @@ impl Tracker {
     }
 
     /// All mappings of tracked parts, and no others.
-    fn arm(&self) {
-        if self.wish == DirtyTracking::Compare {
-            return;
-        }
-        let Ok(marks) = marks() else { return };
-        FileMapping::with_all(|all, _| {
-            for mapping in all {
-                let Some(rank) = self.files.iter().position(|file| *file == mapping.file) else {
-                    continue;
-                };
-                match (self.tracked[rank], mapping.is_armed) {
-                    // One that cannot be is as one that is made later.
-                    (true, false) => {
-                        mapping.is_armed = marks.arm(mapping.base, mapping.len).is_ok();
-                    }
-                    (false, true) => {
-                        marks.disarm(mapping.base, mapping.len);
-                        mapping.is_armed = false;
-                    }
-                    (true, true) | (false, false) => {}
+    fn arm(&mut self) {
+        let (Some(files), Ok(marks)) = (&self.files, marks()) else { return };
+        let (tracked, own, mut is_refused) = (&self.tracked, self.rank as usize, false);
+        files.each(|mapping, owners| {
+            match (owners.iter().any(|owner| tracked[*owner]), mapping.is_armed) {
+                // One that cannot be is as one that is made later.
+                (true, false) => {
+                    mapping.is_armed = marks.arm(mapping.base, mapping.len).is_ok();
+                    is_refused |= !mapping.is_armed && owners.contains(&own);
                 }
+                (false, true) => {
+                    marks.disarm(mapping.base, mapping.len);
+                    mapping.is_armed = false;
+                }
+                (true, true) | (false, false) => {}
             }
         });
+        self.is_refused = is_refused;
     }
 
     /// The commit that took the marks has come to its end, and wrote so many blocks.
@@ -269,4 +277,143 @@ fn add(blocks: &mut Option<Vec<bool>>, run: Range<usize>) {
     // The last page may end behind the part.
     let end = run.end.min(blocks.len());
     blocks[run.start.min(end)..end].fill(true);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rma_core::transport::Mapping;
+
+    const BLOCKS: usize = 16;
+    const RANKS: usize = 3;
+
+    /// What the ranks tell each other, as each of them hears it.
+    struct Told {
+        rank: usize,
+        words: Vec<u64>,
+    }
+
+    impl Ranks for Told {
+        fn rank(&self) -> u32 {
+            self.rank as u32
+        }
+
+        fn size(&self) -> u32 {
+            RANKS as u32
+        }
+
+        fn gather(&self, _: &'static str, _: &[u64]) -> Result<Vec<u64>, PersistentError> {
+            Ok(self.words.clone())
+        }
+    }
+
+    fn tracker(rank: usize) -> Tracker {
+        let size = (BLOCKS * BLOCK) as u64;
+        let mut tracker = Tracker::of(DirtyTracking::WriteProtect, None, rank as u32, size);
+        (tracker.tracked, tracker.whole) = (vec![true; RANKS], false);
+        tracker
+    }
+
+    /// What becomes of what is told, by mistake.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Mistake {
+        None,
+        /// Runs of this rank are not heard.
+        Deaf(usize),
+        /// Parts that are to be taken whole are not.
+        Divides,
+    }
+
+    /// Stores of all processes to all parts are found by the owners of these: of processes whose
+    /// marks of each other's parts are `stored`, by process and part; `None` if they have lost
+    /// them.
+    fn are_found(stored: &[[Option<Vec<usize>>; RANKS]; RANKS], mistake: Mistake) -> bool {
+        let trackers: Vec<_> = (0..RANKS).map(tracker).collect();
+        let found = |rank: usize| {
+            let (mut own, mut runs) = (Some(vec![false; BLOCKS]), Vec::new());
+            for (part, blocks) in stored[rank].iter().enumerate() {
+                match blocks {
+                    None if part == rank => own = None,
+                    None => runs.push([(part as u64) << 32, WHOLE]),
+                    Some(blocks) if part == rank => {
+                        blocks.iter().for_each(|block| add(&mut own, *block..*block + 1));
+                    }
+                    Some(blocks) => {
+                        runs.extend(blocks.iter().map(|block| run_of(part, *block..*block + 1)));
+                    }
+                }
+            }
+            let mistakes = runs.iter_mut().filter(|_| mistake == Mistake::Divides);
+            mistakes.filter(|[_, count]| *count == WHOLE).for_each(|[_, count]| *count = 1);
+            Found { own, runs, is_lost: false }
+        };
+        let words: Vec<_> =
+            trackers.iter().zip(0..).map(|(tracker, rank)| tracker.words(&found(rank))).collect();
+        let most = words.iter().map(|[count, ..]| *count as usize).max().unwrap_or(0);
+        let heard = |rank: usize| {
+            let mut runs = found(rank).runs;
+            if mistake == Mistake::Deaf(rank) {
+                runs.clear();
+            }
+            runs.resize(most, [u64::MAX, 0]);
+            runs.into_flattened()
+        };
+        let told: Vec<u64> = (0..RANKS).flat_map(heard).collect();
+        trackers.into_iter().enumerate().all(|(rank, mut tracker)| {
+            let ranks = Told { rank, words: told.clone() };
+            let joined = tracker.join(&ranks, found(rank), &words).unwrap();
+            let all = (0..RANKS).map(|process| &stored[process][rank]);
+            let is_in = |block: &usize| joined.as_ref().is_none_or(|joined| joined[*block]);
+            all.into_iter().all(|blocks| match blocks {
+                None => joined.is_none(),
+                Some(blocks) => blocks.iter().all(is_in),
+            })
+        })
+    }
+
+    #[test]
+    fn what_each_process_has_stored_is_joined() {
+        let some = |blocks: &[usize]| Some(blocks.to_vec());
+        let stored = [
+            [some(&[0]), some(&[5, 7]), some(&[])],
+            [some(&[15]), some(&[1]), None],
+            [some(&[3]), some(&[]), some(&[2])],
+        ];
+        assert!(are_found(&stored, Mistake::None));
+        let mistakes = [Mistake::Deaf(0), Mistake::Deaf(1), Mistake::Deaf(2), Mistake::Divides];
+        for mistake in mistakes {
+            assert!(!are_found(&stored, mistake), "{mistake:?} is not noticed");
+        }
+        // What is told is no more than what was stored to, where all is known.
+        let mut first = tracker(0);
+        let words = [[0, 0, 1], [1, 0, 1], [0, 0, 1]];
+        let runs = [[1 << 32, 1], run_of(0, 4..6), [u64::MAX, 0]];
+        let ranks = Told { rank: 0, words: runs.as_flattened().to_vec() };
+        let nothing = || Found { own: Some(vec![false; BLOCKS]), runs: Vec::new(), is_lost: false };
+        let joined = first.join(&ranks, nothing(), &words).unwrap().unwrap();
+        let blocks: Vec<_> = (0..BLOCKS).filter(|block| joined[*block]).collect();
+        assert_eq!(blocks, [4, 5]);
+        // And a rank that has lost a mapping has lost marks of anything.
+        let lost = [[0, 0, 1], [1, 1, 1], [0, 0, 1]];
+        assert_eq!(first.join(&ranks, nothing(), &lost).unwrap(), None);
+    }
+
+    /// A mapping that the system keeps no marks of is compared, and that is told.
+    #[test]
+    fn a_refusal_of_the_system_is_told() {
+        if let Err(why) = marks() {
+            return eprintln!("skipped: marks: {why}");
+        }
+        let (file, page) = (FileId { device: u64::MAX, inode: 21 }, rustix::param::page_size());
+        // No page begins there, and none is mapped.
+        let base = core::ptr::without_provenance_mut(page / 2);
+        let _mapped = FileMapping::announce(file, 0, Mapping { base, len: page });
+        let mut tracker = Tracker::of(DirtyTracking::WriteProtect, None, 0, BLOCK as u64);
+        tracker.begin(vec![file]);
+        tracker.committed(0);
+        tracker.tracked = vec![true];
+        tracker.arm();
+        assert_eq!(tracker.explain(), "compare (the system refused marks of it)");
+        assert!(tracker.take().own.is_none());
+    }
 }

@@ -151,10 +151,12 @@ impl Catalog {
         held
     }
 
-    /// Versions that a rank can return to, oldest first.
+    /// Versions that a rank can return to, oldest first: not those of another number of ranks, from
+    /// before the window was divided anew.
     pub(crate) fn kept(&self, rank: u32) -> Vec<&Version> {
         let mut held = self.of_rank(rank);
-        held.retain(|version| version.state == State::Kept);
+        let ranks = self.versions.last().map(|version| version.ranks);
+        held.retain(|version| version.state == State::Kept && Some(version.ranks) == ranks);
         held
     }
 

@@ -1,5 +1,7 @@
 //! All that the store asks of storage: one trait, so that tests can be a storage that loses power.
+use crate::ahead::begin_to_write;
 use crate::file::{is_btrfs, is_too_long, retry};
+use core::ops::Range;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -32,6 +34,10 @@ pub(crate) trait Medium {
     /// Fills all of `bytes`; `NODATA` if the file ends before.
     fn read_at(&self, file: &Self::File, bytes: &mut [u8], offset: u64) -> Result<()>;
     fn write_at(&self, file: &Self::File, bytes: &[u8], offset: u64) -> Result<()>;
+    /// Begins to write bytes to the device, so that `sync` waits the less; no more than a wish.
+    fn begin_sync(&self, file: &Self::File, bytes: Range<u64>) {
+        _ = (file, bytes);
+    }
     /// Reserves space for the bytes from `start` to `end`, which the file then has.
     fn allocate(&self, file: &Self::File, start: u64, end: u64) -> Result<()>;
     /// Makes the bytes durable, and not the name.
@@ -181,6 +187,10 @@ impl Medium for Disk {
             offset += wrote as u64;
         }
         Ok(())
+    }
+
+    fn begin_sync(&self, file: &DiskFile, bytes: Range<u64>) {
+        begin_to_write(file, bytes);
     }
 
     fn allocate(&self, file: &DiskFile, start: u64, end: u64) -> Result<()> {

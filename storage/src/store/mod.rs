@@ -13,6 +13,7 @@
 //! `sync` of the folder makes it durable that their records are gone.
 
 mod catalog;
+mod divide;
 mod format;
 mod medium;
 mod part;
@@ -20,9 +21,12 @@ mod part;
 #[cfg(test)]
 mod crash_tests;
 #[cfg(test)]
+mod divide_tests;
+#[cfg(test)]
 mod simulated;
 
 pub(crate) use catalog::{Catalog, Damage, KEY_FILE, blocks_file, following, key_of, work_file};
+pub(crate) use divide::{Chosen, Piece, divide};
 pub(crate) use format::{BLOCK, ElementType, KEY_LEN, Key, PartRef, State, Version};
 pub(crate) use medium::{Disk, Medium, MediumError};
 pub(crate) use part::{Decision, Opening, PartStore, check_part, write_version};

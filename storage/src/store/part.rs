@@ -1,5 +1,6 @@
 //! The part of one rank: its blocks, and the versions that refer to them.
 use super::catalog::{Catalog, NEW, blocks_file, parse_part, part_file, version_file, work_file};
+use super::divide::{Piece, left_over};
 use super::format::{
     BLOCK, Block, ElementType, Key, Part, PartRef, State, Version, blocks_of, part_record,
     read_part, version_record,
@@ -127,6 +128,41 @@ pub(crate) fn check_part<M: Medium>(
     Ok(())
 }
 
+fn is_zero(bytes: &[u8]) -> bool {
+    // Of several bytes at a time: most blocks that are not zero say so at once, and others take
+    // all of them.
+    let (words, rest) = bytes.as_chunks::<16>();
+    words.iter().all(|word| u128::from_ne_bytes(*word) == 0) && rest.iter().all(|byte| *byte == 0)
+}
+
+/// Blocks that are written together, one behind the other.
+#[derive(Default)]
+struct Batch {
+    /// Their numbers and checksums.
+    blocks: Vec<(usize, u32)>,
+    bytes: Vec<u8>,
+}
+
+impl Batch {
+    /// 1 MiB: large enough that a call costs little, and small enough to stay in a cache.
+    const MOST: usize = 64;
+
+    /// Room for the bytes of one more, which [`keep`](Self::keep) keeps. All before are whole.
+    fn room(&mut self, len: usize) -> &mut [u8] {
+        let start = self.blocks.len() * BLOCK;
+        self.bytes.resize(start + len, 0);
+        &mut self.bytes[start..]
+    }
+
+    fn keep(&mut self, number: usize, crc: u32) {
+        self.blocks.push((number, crc));
+    }
+
+    fn is_full(&self) -> bool {
+        self.blocks.len() == Self::MOST
+    }
+}
+
 /// Bytes of a block of a part of so many: the last one may be shorter.
 fn block_len(size: u64, number: usize) -> usize {
     let start = number as u64 * BLOCK as u64;
@@ -197,6 +233,18 @@ impl<M: Medium> PartStore<M> {
             let plain = version.state == State::Plain;
             self.held.push(Held { number, serial, alone, plain, part });
             part.iter().for_each(|part| *self.parts.entry(part.serial).or_default() += 1);
+        }
+        if self.rank == 0 {
+            let (records, files) = left_over(catalog, self.ranks);
+            for (serial, rank) in &records {
+                self.medium.remove(&version_file(&self.name, *serial, Some(*rank)))?;
+            }
+            if !records.is_empty() {
+                self.medium.sync_folder(&self.name)?;
+            }
+            files
+                .iter()
+                .try_for_each(|file| self.medium.remove(&format!("{}/{file}", self.name)))?;
         }
         // A record that cannot be read may refer to any of them.
         let keep_all = !catalog.damaged.is_empty();
@@ -288,6 +336,34 @@ impl<M: Medium> PartStore<M> {
         Ok(())
     }
 
+    /// Gives the part the bytes of these pieces, one behind the other.
+    pub(crate) fn fill_from(&self, pieces: &[Piece]) -> Result<()> {
+        let (mut bytes, mut at) = (vec![0; BLOCK], 0);
+        for Piece { rank, part, range } in pieces {
+            let manifest = load_part(&self.medium, &self.key, &self.name, *rank, part)?;
+            let file = blocks_file(&self.name, *rank);
+            let blocks = self.medium.open(&file)?;
+            let blocks =
+                blocks.ok_or_else(|| damaged(&self.name, file.clone(), "it is missing"))?;
+            let numbers = (range.start / BLOCK as u64) as usize..blocks_of(range.end);
+            for (number, block) in manifest.blocks.iter().enumerate().take(numbers.end) {
+                if number < numbers.start {
+                    continue;
+                }
+                let bytes = &mut bytes[..block_len(part.size, number)];
+                let what = || format!("{file}, block {number} of part {}", part.serial);
+                read_block(&self.medium, &blocks, block, bytes)
+                    .map_err(|flaw| damaged(&self.name, what(), flaw))?;
+                let first = number as u64 * BLOCK as u64;
+                let here = |at: u64| (at.max(first) - first).min(bytes.len() as u64) as usize;
+                let bytes = &bytes[here(range.start)..here(range.end)];
+                self.medium.write_at(&self.work, bytes, at)?;
+                at += bytes.len() as u64;
+            }
+        }
+        Ok(())
+    }
+
     /// Makes durable what the window lies on.
     pub(crate) fn sync_work(&self) -> Result<()> {
         Ok(self.medium.sync(&self.work)?)
@@ -303,32 +379,15 @@ impl<M: Medium> PartStore<M> {
         }
         let mut blocks = self.base.blocks.clone();
         blocks.resize(blocks_of(self.size), Block::ZEROS);
-        let changed = self.changed(&blocks, stored.filter(|_| self.base.size == self.size))?;
-        self.changed_blocks = changed.len();
-        if let Some(base) =
-            self.base_ref.filter(|base| changed.is_empty() && base.size == self.size)
+        let (mut taken, stored) = (Vec::new(), stored.filter(|_| self.base.size == self.size));
+        let wrote = self.write_changed(&mut blocks, stored, &mut taken);
+        if let Some(base) = self
+            .base_ref
+            .filter(|base| wrote.is_ok() && self.changed_blocks == 0 && base.size == self.size)
         {
             self.pending = Some((self.base.clone(), base, Vec::new()));
             return Ok(base);
         }
-        let taken = self.reserve(changed.iter().filter(|(_, zeros)| !zeros).count())?;
-        let mut slots = taken.iter();
-        let mut bytes = vec![0; BLOCK];
-        let mut write = || -> Result<()> {
-            for (number, zeros) in &changed {
-                let slot = if *zeros { None } else { slots.next() };
-                let Some(slot) = slot else {
-                    blocks[*number] = Block::ZEROS;
-                    continue;
-                };
-                let bytes = &mut bytes[..block_len(self.size, *number)];
-                self.medium.read_at(&self.work, bytes, *number as u64 * BLOCK as u64)?;
-                self.medium.write_at(&self.blocks, bytes, slot * BLOCK as u64)?;
-                blocks[*number] = Block::new(*slot, crc32fast::hash(bytes));
-            }
-            Ok(())
-        };
-        let wrote = write();
         let (rank, ranks, size) = (self.rank, self.ranks, self.size);
         let part = Part { rank, ranks, serial, size, blocks };
         let file = part_file(&self.name, rank, serial);
@@ -356,33 +415,77 @@ impl<M: Medium> PartStore<M> {
         Ok(self.medium.sync(file)?)
     }
 
-    /// Which blocks differ from those of the base, and whether they are all zeros now. Bytes are
-    /// compared, not checksums: two that differ may have the same.
-    fn changed(&self, blocks: &[Block], stored: Option<&[bool]>) -> Result<Vec<(usize, bool)>> {
-        let (mut now, mut then) = (vec![0; BLOCK], vec![0; BLOCK]);
-        let mut changed = Vec::new();
-        for (number, block) in blocks.iter().enumerate() {
+    /// Writes blocks that differ from those of the base into slots of their own, `taken` then, and
+    /// makes `blocks` say so. Each is read once: what is compared is what is written, and its
+    /// checksum is of that.
+    fn write_changed(
+        &mut self,
+        blocks: &mut [Block],
+        stored: Option<&[bool]>,
+        taken: &mut Vec<u64>,
+    ) -> Result<()> {
+        self.changed_blocks = 0;
+        let (mut batch, mut then) = (Batch::default(), vec![0; BLOCK]);
+        for number in 0..blocks.len() {
             if stored.is_some_and(|stored| stored.get(number) == Some(&false)) {
                 continue;
             }
-            let len = block_len(self.size, number);
-            let grown = number < self.base.blocks.len() && block_len(self.base.size, number) != len;
-            let now = &mut now[..len];
+            let now = batch.room(block_len(self.size, number));
             self.medium.read_at(&self.work, now, number as u64 * BLOCK as u64)?;
-            let zeros = now.iter().all(|byte| *byte == 0);
-            let same = match block.slot() {
-                None => zeros,
-                Some(_) if zeros || grown || crc32fast::hash(now) != block.crc => false,
-                Some(_) => {
-                    let then = &mut then[..len];
-                    read_block(&self.medium, &self.blocks, block, then).is_ok() && now == then
+            let (zeros, is_there) = (is_zero(now), blocks[number].slot().is_some());
+            if zeros {
+                if is_there {
+                    blocks[number] = Block::ZEROS;
+                    self.changed_blocks += 1;
                 }
-            };
-            if !same {
-                changed.push((number, zeros));
+                continue;
+            }
+            let crc = crc32fast::hash(now);
+            if is_there && self.is_same(number, &blocks[number], crc, now, &mut then) {
+                continue;
+            }
+            self.changed_blocks += 1;
+            batch.keep(number, crc);
+            if batch.is_full() {
+                self.write_batch(&mut batch, blocks, taken)?;
             }
         }
-        Ok(changed)
+        self.write_batch(&mut batch, blocks, taken)
+    }
+
+    /// Whether a block of the base has these bytes: they are compared, not checksums only, of which
+    /// two that differ may have the same.
+    fn is_same(&self, number: usize, block: &Block, crc: u32, now: &[u8], then: &mut [u8]) -> bool {
+        let then = &mut then[..now.len()];
+        let has_grown = block_len(self.base.size, number) != now.len();
+        !has_grown
+            && crc == block.crc
+            && read_block(&self.medium, &self.blocks, block, then).is_ok()
+            && now == then
+    }
+
+    fn write_batch(
+        &mut self,
+        batch: &mut Batch,
+        blocks: &mut [Block],
+        taken: &mut Vec<u64>,
+    ) -> Result<()> {
+        let slots = self.reserve(batch.blocks.len())?;
+        taken.extend(&slots);
+        for ((number, crc), slot) in batch.blocks.drain(..).zip(&slots) {
+            blocks[number] = Block::new(*slot, crc);
+        }
+        // Slots side by side are written in one piece. The last block may be a short one.
+        let mut bytes = &*batch.bytes;
+        for run in slots.chunk_by(|one, next| one + 1 == *next) {
+            let (here, rest) = bytes.split_at((run.len() * BLOCK).min(bytes.len()));
+            let at = run[0] * BLOCK as u64;
+            self.medium.write_at(&self.blocks, here, at)?;
+            self.medium.begin_sync(&self.blocks, at..at + here.len() as u64);
+            bytes = rest;
+        }
+        batch.bytes.clear();
+        Ok(())
     }
 
     /// Takes slots that no version refers to, with their space reserved.

@@ -3,13 +3,11 @@
 
 use super::infos::string;
 use super::layout::{
-    ADDR_UNSPEC, CqEntry, CqErrEntry, EAGAIN, EAVAIL, ENODATA, ENOSYS, MR_ENDPOINT, MR_LOCAL,
-    PROGRESS_AUTO,
+    ADDR_UNSPEC, COMPLETION, CqEntry, CqErrEntry, DELIVERY_COMPLETE, EAGAIN, EAVAIL, ENODATA,
+    ENOSYS, Iovec, MsgRma, RmaIov,
 };
-use super::library::Libfabric;
-use super::object::{AddressVector, BareEndpoint, CompletionQueue, Domain, Fabric, Failed, Found};
-use super::slots::{Buffers, Flight, Slot, Slots};
-use crate::{Offer, OfiError};
+use super::object::{AddressVector, BareEndpoint, CompletionQueue, Fabric, aligned};
+use super::slots::{Buffers, Flight, Slot};
 use std::ffi::{c_char, c_int};
 use std::os::fd::BorrowedFd;
 use std::ptr;
@@ -17,21 +15,17 @@ use std::sync::Arc;
 
 /// Completions that one call of the provider gives.
 const BATCH: usize = 32;
-/// Key of the registration of slots, where the provider takes ours.
-const KEY: u64 = 0x736c_6f74;
 
 /// An open endpoint. Dropping it closes it first, so that the provider lets go of its slots, and
 /// then gives up all it stands on.
 pub(crate) struct Endpoint {
-    bare: BareEndpoint,
-    queue: Arc<CompletionQueue>,
-    addresses: Arc<AddressVector>,
-    buffers: Arc<Buffers>,
-    fabric: Arc<Fabric>,
-    file: Option<c_int>,
-    address: Vec<u8>,
-    /// Whether the provider makes its progress by itself.
-    progresses: bool,
+    pub(super) bare: BareEndpoint,
+    pub(super) queue: Arc<CompletionQueue>,
+    pub(super) addresses: Arc<AddressVector>,
+    pub(super) buffers: Arc<Buffers>,
+    pub(super) fabric: Arc<Fabric>,
+    pub(super) file: Option<c_int>,
+    pub(super) address: Vec<u8>,
 }
 
 /// An operation that is over.
@@ -41,8 +35,29 @@ pub(crate) enum Completion {
     Sent(Slot, Result<(), Failure>),
     /// A message of so many bytes has arrived, or something that is none.
     Received(Slot, Result<usize, Failure>),
+    /// A transfer is complete, or has failed; its slot can be used again.
+    Transferred(Slot, Result<(), Failure>),
     /// Something failed that has no slot.
     Stray,
+}
+
+/// Which way the bytes of a transfer go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// To the peer; complete when they are in its memory.
+    Write,
+    /// From the peer.
+    Read,
+}
+
+/// Bytes of a peer's memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Far {
+    /// The number of its address.
+    pub(crate) peer: u64,
+    pub(crate) key: u64,
+    /// Where they begin, as the provider counts.
+    pub(crate) at: u64,
 }
 
 /// Why an operation failed.
@@ -59,63 +74,9 @@ pub(crate) struct Failure {
 pub(crate) struct Full(pub(crate) Slot, pub(crate) Option<Failure>);
 
 impl Endpoint {
-    /// Opens one with so many slots of so many bytes, and gives their handles. `host` is the
-    /// address of this host that it uses, where addresses are those of the internet.
-    pub(crate) fn open(
-        library: &Libfabric,
-        offer: &Offer,
-        host: Option<&str>,
-        (count, bytes): (u32, usize),
-    ) -> Result<(Self, Vec<Slot>), OfiError> {
-        let found = Found(library.infos_of(offer, host)?);
-        let failed = |(call, code): Failed| OfiError::Open {
-            provider: offer.provider.clone(),
-            host: host.unwrap_or("any address").to_owned(),
-            call,
-            code,
-            reason: library.says(code),
-        };
-        let unfit = |why| OfiError::Unfit { provider: offer.provider.clone(), why };
-        let info = found.0.first();
-        // SAFETY: libfabric gives back no empty list, nor one without these attributes.
-        let attributes = unsafe { (*info).domain_attr };
-        // SAFETY: as above.
-        let modes = unsafe { (*attributes).mr_mode };
-        // SAFETY: as above.
-        let progress = unsafe { (*attributes).data_progress };
-        let fabric = Arc::new(Fabric::open(library, found).map_err(failed)?);
-        let domain = Arc::new(Domain::open(fabric.clone()).map_err(failed)?);
-        let (slots, handles) =
-            Slots::new(count, bytes).ok_or_else(|| failed(("alloc", libc::ENOMEM)))?;
-        let region = if modes & MR_LOCAL == 0 {
-            None
-        } else if modes & MR_ENDPOINT != 0 {
-            return Err(unfit("registers memory for each endpoint, which rma does not do"));
-        } else {
-            // SAFETY: the slots and the region live in one value, which the endpoint keeps.
-            let region = unsafe { domain.register(slots.start(), slots.len(), KEY) };
-            Some(region.map_err(failed)?)
-        };
-        let buffers = Arc::new(Buffers { region, slots });
-        let room = count as usize + BATCH;
-        let (queue, file) = CompletionQueue::open(domain.clone(), room).map_err(failed)?;
-        let queue = Arc::new(queue);
-        let addresses = Arc::new(AddressVector::open(domain.clone(), BATCH).map_err(failed)?);
-        let bare = BareEndpoint::open(&domain, queue.clone(), addresses.clone(), buffers.clone())
-            .map_err(failed)?;
-        let address = bare.address().map_err(failed)?;
-        let progresses = progress == PROGRESS_AUTO;
-        let endpoint = Self { bare, queue, addresses, buffers, fabric, file, address, progresses };
-        Ok((endpoint, handles))
-    }
-
     /// Where peers reach it: bytes for [`insert`](Self::insert) at theirs.
     pub(crate) fn address(&self) -> &[u8] {
         &self.address
-    }
-
-    pub(crate) fn progresses(&self) -> bool {
-        self.progresses
     }
 
     /// The number of a peer's address; `None` if it is none of this provider's, or for want of
@@ -126,13 +87,7 @@ impl Endpoint {
 
     /// An address as the provider writes it.
     pub(crate) fn shown(&self, address: &[u8]) -> String {
-        let mut aligned = [0_u64; 64];
-        let words = aligned.iter_mut().zip(address.chunks(8));
-        for (word, bytes) in words {
-            let mut whole = [0; 8];
-            whole[..bytes.len()].copy_from_slice(bytes);
-            *word = u64::from_ne_bytes(whole);
-        }
+        let aligned = aligned(address);
         // SAFETY: an open vector.
         let ops = unsafe { (*self.addresses.get()).ops };
         // SAFETY: its table.
@@ -146,15 +101,15 @@ impl Endpoint {
 
     /// Bytes of a message.
     pub(crate) fn each(&self) -> usize {
-        self.buffers.slots.each()
+        self.buffers.slots().each()
     }
 
     pub(crate) fn bytes<'s>(&'s self, slot: &'s Slot) -> &'s [u8] {
-        self.buffers.slots.bytes(slot)
+        self.buffers.slots().bytes(slot)
     }
 
     pub(crate) fn bytes_mut<'s>(&'s self, slot: &'s mut Slot) -> &'s mut [u8] {
-        self.buffers.slots.bytes_mut(slot)
+        self.buffers.slots().bytes_mut(slot)
     }
 
     /// Sends the first `len` bytes of a slot to an address that was inserted.
@@ -164,10 +119,11 @@ impl Endpoint {
         let ops = unsafe { (*self.bare.get()).msg };
         // SAFETY: its table.
         let send = unsafe { (*ops).send };
-        let (context, message) = self.buffers.slots.give(slot, Flight::Send);
+        let (context, message) = self.buffers.slots().give(slot, Flight::Send);
         // SAFETY: the slot is the operation's from now on, and its memory the endpoint's until that
         // is closed. Providers refuse addresses that nobody inserted.
-        let code = unsafe { send(self.bare.get(), message.cast(), len, self.desc(), to, context) };
+        let code =
+            unsafe { send(self.bare.get(), message.cast(), len, self.buffers.desc(), to, context) };
         self.begun(code, context)
     }
 
@@ -177,16 +133,90 @@ impl Endpoint {
         let ops = unsafe { (*self.bare.get()).msg };
         // SAFETY: its table.
         let receive = unsafe { (*ops).recv };
-        let (context, message) = self.buffers.slots.give(slot, Flight::Receive);
+        let (context, message) = self.buffers.slots().give(slot, Flight::Receive);
         let (room, len) = (message.cast(), self.each());
         // SAFETY: as in `send`.
-        let code =
-            unsafe { receive(self.bare.get(), room, len, self.desc(), ADDR_UNSPEC, context) };
+        let code = unsafe {
+            receive(self.bare.get(), room, len, self.buffers.desc(), ADDR_UNSPEC, context)
+        };
         self.begun(code, context)
     }
 
-    fn desc(&self) -> *mut std::ffi::c_void {
-        self.buffers.region.as_ref().map_or(ptr::null_mut(), |region| region.desc())
+    /// Moves `len` bytes between a slot, from its beginning on, and memory of a peer.
+    pub(crate) fn transfer(
+        &self,
+        slot: Slot,
+        len: usize,
+        direction: Direction,
+        there: &Far,
+    ) -> Result<(), Full> {
+        assert!(len <= self.each(), "a transfer fits in its slot");
+        let (context, message) = self.buffers.slots().give(slot, Flight::Transfer);
+        let local = (message, self.buffers.desc());
+        // SAFETY: as in `send`: the slot is the operation's from now on.
+        unsafe { self.begin_transfer(context, local, len, direction, there) }
+    }
+
+    /// The same between memory of the caller and that of a peer; of the slot, only the provider's
+    /// room is used. For providers that take memory which is not registered.
+    ///
+    /// # Safety
+    ///
+    /// Until it is complete, or this endpoint is closed, the `len` bytes stay valid, nothing
+    /// changes them, and of a read nothing looks at them.
+    pub(crate) unsafe fn transfer_direct(
+        &self,
+        slot: Slot,
+        (local, len): (*mut u8, usize),
+        direction: Direction,
+        there: &Far,
+    ) -> Result<(), Full> {
+        let (context, _) = self.buffers.slots().give(slot, Flight::Transfer);
+        // SAFETY: says the caller.
+        unsafe { self.begin_transfer(context, (local, ptr::null_mut()), len, direction, there) }
+    }
+
+    /// # Safety
+    ///
+    /// `context` is the provider's until the transfer is complete, and so are `len` bytes there.
+    unsafe fn begin_transfer(
+        &self,
+        context: *mut std::ffi::c_void,
+        (local, mut desc): (*mut u8, *mut std::ffi::c_void),
+        len: usize,
+        direction: Direction,
+        there: &Far,
+    ) -> Result<(), Full> {
+        // SAFETY: an open endpoint.
+        let ops = unsafe { (*self.bare.get()).rma };
+        let (begin, flags) = match direction {
+            // SAFETY: its table; endpoints that transfer were asked for with FI_RMA.
+            Direction::Write => (unsafe { (*ops).writemsg }, COMPLETION | DELIVERY_COMPLETE),
+            // SAFETY: as above.
+            Direction::Read => (unsafe { (*ops).readmsg }, COMPLETION),
+        };
+        let here = Iovec { base: local.cast(), len };
+        let far = RmaIov { addr: there.at, len, key: there.key };
+        let message = MsgRma {
+            msg_iov: &raw const here,
+            desc: &raw mut desc,
+            iov_count: 1,
+            addr: there.peer,
+            rma_iov: &raw const far,
+            rma_iov_count: 1,
+            context,
+            data: 0,
+        };
+        // SAFETY: one run of bytes on either side, described by what lives through the call; the
+        // bytes stay, says the caller. Providers refuse addresses that nobody inserted.
+        let code = unsafe { begin(self.bare.get(), &raw const message, flags) };
+        self.begun(code, context)
+    }
+
+    /// Closes it, so that nothing is touched any more that its operations were given. False if
+    /// libfabric refuses.
+    pub(crate) fn close(self) -> bool {
+        self.bare.close().is_ok()
     }
 
     fn begun(&self, code: isize, context: *mut std::ffi::c_void) -> Result<(), Full> {
@@ -194,7 +224,7 @@ impl Endpoint {
             return Ok(());
         }
         // SAFETY: what was not begun is not touched.
-        let taken = unsafe { self.buffers.slots.take(context) };
+        let taken = unsafe { self.buffers.slots().take(context) };
         let (slot, _) = taken.expect("the slot was given just now");
         let code = c_int::try_from(code.saturating_neg()).unwrap_or(ENOSYS);
         let failure = (code != EAGAIN).then(|| Failure { code, reason: String::new() });
@@ -218,10 +248,11 @@ impl Endpoint {
         };
         for entry in entries.iter().take(count) {
             // SAFETY: the provider has said that the operation is over.
-            let taken = unsafe { self.buffers.slots.take(entry.op_context) };
+            let taken = unsafe { self.buffers.slots().take(entry.op_context) };
             over.extend(taken.map(|(slot, flight)| match flight {
                 Flight::Send => Completion::Sent(slot, Ok(())),
                 Flight::Receive => Completion::Received(slot, Ok(entry.len.min(self.each()))),
+                Flight::Transfer => Completion::Transferred(slot, Ok(())),
             }));
         }
         count == BATCH
@@ -251,18 +282,19 @@ impl Endpoint {
         if count != 1 {
             return false;
         }
-        let failure = Failure { code: entry.err, reason: self.says(&entry) };
+        let failure = Failure { code: entry.err, reason: self.reason(&entry) };
         // SAFETY: as in `read`: an operation that failed is over, too.
-        let taken = unsafe { self.buffers.slots.take(entry.op_context) };
+        let taken = unsafe { self.buffers.slots().take(entry.op_context) };
         over.push(match taken {
             Some((slot, Flight::Send)) => Completion::Sent(slot, Err(failure)),
             Some((slot, Flight::Receive)) => Completion::Received(slot, Err(failure)),
+            Some((slot, Flight::Transfer)) => Completion::Transferred(slot, Err(failure)),
             None => Completion::Stray,
         });
         true
     }
 
-    fn says(&self, entry: &CqErrEntry) -> String {
+    fn reason(&self, entry: &CqErrEntry) -> String {
         // SAFETY: an open queue.
         let ops = unsafe { (*self.queue.get()).ops };
         // SAFETY: its table.

@@ -1,7 +1,8 @@
 //! Two endpoints of one process. Where no libfabric is, or no tcp, each says so and passes.
 
 use super::*;
-use crate::{Wanted, choose};
+use crate::sys::{Caps, Opened};
+use crate::{Libfabric, Offer, Wanted, choose};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -16,7 +17,8 @@ fn tcp() -> Option<(Libfabric, Offer)> {
 }
 
 fn open((library, offer): &(Libfabric, Offer), count: u32) -> (Endpoint, Vec<Slot>) {
-    Endpoint::open(library, offer, Some("127.0.0.1"), (count, 1024)).unwrap()
+    let opened = Opened::open(library, offer, Some("127.0.0.1"), Caps::Messages).unwrap();
+    opened.endpoint((count, 1024)).unwrap()
 }
 
 /// Reads both until `done` says so.
@@ -190,7 +192,7 @@ fn an_endpoint_that_is_gone_fails_what_is_sent_to_it() {
                     failed = Some(failure);
                 }
                 Completion::Stray => {}
-                Completion::Received(..) => panic!("nothing was to be received"),
+                other => panic!("{other:?}"),
             }
         }
         if let Some(failure) = failed {
@@ -206,7 +208,8 @@ fn addresses_are_those_of_the_provider() {
     let (one, _) = open(&tcp, 1);
     assert!(one.shown(one.address()).contains("127.0.0.1"), "{}", one.shown(one.address()));
     assert_eq!(one.insert(&[0; 3]), None);
-    let refused = Endpoint::open(&tcp.0, &tcp.1, Some("192.0.2.77"), (1, 64)).err().unwrap();
+    let nowhere = Opened::open(&tcp.0, &tcp.1, Some("192.0.2.77"), Caps::Messages);
+    let refused = nowhere.and_then(|opened| opened.endpoint((1, 64))).err().unwrap();
     assert!(refused.to_string().contains("192.0.2.77"), "{refused}");
 }
 

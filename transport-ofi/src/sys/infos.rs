@@ -69,10 +69,16 @@ impl Libfabric {
         }
     }
 
-    /// What to open endpoints of `offer` with, at the address `host` if there is one.
-    pub(super) fn infos_of(&self, offer: &Offer, host: Option<&str>) -> Result<Infos, OfiError> {
+    /// What to open endpoints of `offer` with that can do `caps`, at the address `host` if there is
+    /// one.
+    pub(super) fn infos_of(
+        &self,
+        offer: &Offer,
+        host: Option<&str>,
+        caps: u64,
+    ) -> Result<Infos, OfiError> {
         let domain = host.is_none().then_some(&*offer.domain);
-        let asked = Asked { caps: MSG, provider: Some(&offer.provider), domain };
+        let asked = Asked { caps, provider: Some(&offer.provider), domain };
         let list = self.query_with(&asked, host).map_err(|code| OfiError::Open {
             provider: offer.provider.clone(),
             host: host.unwrap_or("any address").to_owned(),

@@ -7,8 +7,14 @@ use std::ffi::{c_char, c_int, c_void};
 pub(super) const MSG: u64 = 1 << 1;
 pub(super) const RMA: u64 = 1 << 2;
 pub(super) const ATOMIC: u64 = 1 << 4;
+pub(super) const READ: u64 = 1 << 8;
+pub(super) const WRITE: u64 = 1 << 9;
 pub(super) const RECV: u64 = 1 << 10;
 pub(super) const SEND: u64 = 1 << 11;
+pub(super) const REMOTE_READ: u64 = 1 << 12;
+pub(super) const REMOTE_WRITE: u64 = 1 << 13;
+pub(super) const COMPLETION: u64 = 1 << 24;
+pub(super) const DELIVERY_COMPLETE: u64 = 1 << 28;
 pub(super) const SOURCE: u64 = 1 << 57;
 pub(super) const CONTEXT: u64 = 1 << 59;
 pub(super) const CONTEXT2: u64 = 1 << 52;
@@ -69,7 +75,6 @@ pub(super) struct TxAttr {
     msg_order: u64,
     comp_order: u64,
     pub(super) inject_size: usize,
-    pub(super) size: usize,
 }
 
 /// The beginning of `struct fi_ep_attr`.
@@ -92,6 +97,7 @@ pub(super) struct DomainAttr {
     pub(super) resource_mgmt: c_int,
     av_type: c_int,
     pub(super) mr_mode: c_int,
+    pub(super) mr_key_size: usize,
 }
 
 /// The beginning of `struct fi_fabric_attr`.
@@ -181,7 +187,7 @@ pub(super) struct MrOps {
 pub(super) struct FidMr {
     fid: Fid,
     pub(super) mem_desc: *mut c_void,
-    key: u64,
+    pub(super) key: u64,
 }
 
 /// `struct fi_av_attr`.
@@ -282,7 +288,7 @@ pub(super) struct FidEp {
     ops: *const c_void,
     pub(super) cm: *const CmOps,
     pub(super) msg: *const MsgOps,
-    rma: *const c_void,
+    pub(super) rma: *const RmaOps,
     tagged: *const c_void,
     atomic: *const c_void,
     collective: *const c_void,
@@ -318,6 +324,48 @@ pub(super) struct MsgOps {
         u64,
         *mut c_void,
     ) -> isize,
+}
+
+/// The beginning of `struct fi_ops_rma`.
+#[repr(C)]
+pub(super) struct RmaOps {
+    size: usize,
+    read: *const c_void,
+    readv: *const c_void,
+    pub(super) readmsg: RmaMsg,
+    write: *const c_void,
+    writev: *const c_void,
+    pub(super) writemsg: RmaMsg,
+}
+
+pub(super) type RmaMsg = unsafe extern "C" fn(*mut FidEp, *const MsgRma, u64) -> isize;
+
+/// `struct iovec`.
+#[repr(C)]
+pub(super) struct Iovec {
+    pub(super) base: *mut c_void,
+    pub(super) len: usize,
+}
+
+/// `struct fi_rma_iov`.
+#[repr(C)]
+pub(super) struct RmaIov {
+    pub(super) addr: u64,
+    pub(super) len: usize,
+    pub(super) key: u64,
+}
+
+/// `struct fi_msg_rma`.
+#[repr(C)]
+pub(super) struct MsgRma {
+    pub(super) msg_iov: *const Iovec,
+    pub(super) desc: *mut *mut c_void,
+    pub(super) iov_count: usize,
+    pub(super) addr: u64,
+    pub(super) rma_iov: *const RmaIov,
+    pub(super) rma_iov_count: usize,
+    pub(super) context: *mut c_void,
+    pub(super) data: u64,
 }
 
 /// `struct fi_context2`: room of a provider's own for an operation in flight.

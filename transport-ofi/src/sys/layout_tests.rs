@@ -42,7 +42,6 @@ fn attributes() -> Vec<Line> {
         place!(Info, domain_attr, "fi_info", 96),
         place!(Info, fabric_attr, "fi_info", 104),
         place!(TxAttr, inject_size, "fi_tx_attr", 40),
-        place!(TxAttr, size, "fi_tx_attr", 48),
         place!(EpAttr, kind, "fi_ep_attr", type, 0),
         place!(EpAttr, max_msg_size, "fi_ep_attr", 16),
         place!(DomainAttr, name, "fi_domain_attr", 8),
@@ -50,6 +49,7 @@ fn attributes() -> Vec<Line> {
         place!(DomainAttr, data_progress, "fi_domain_attr", 24),
         place!(DomainAttr, resource_mgmt, "fi_domain_attr", 28),
         place!(DomainAttr, mr_mode, "fi_domain_attr", 36),
+        place!(DomainAttr, mr_key_size, "fi_domain_attr", 40),
         place!(FabricAttr, name, "fi_fabric_attr", 8),
         place!(FabricAttr, prov_name, "fi_fabric_attr", 16),
     ]
@@ -75,6 +75,7 @@ fn objects() -> Vec<Line> {
         place!(MrOps, reg, "fi_ops_mr", 8),
         size!(FidMr, "fid_mr", 40),
         place!(FidMr, mem_desc, "fid_mr", 24),
+        place!(FidMr, key, "fid_mr", 32),
         size!(AvAttr, "fi_av_attr", 48),
         place!(AvAttr, kind, "fi_av_attr", type, 0),
         place!(AvAttr, count, "fi_av_attr", 8),
@@ -109,10 +110,25 @@ fn queues() -> Vec<Line> {
         size!(FidEp, "fid_ep", 80),
         place!(FidEp, cm, "fid_ep", 32),
         place!(FidEp, msg, "fid_ep", 40),
+        place!(FidEp, rma, "fid_ep", 48),
         place!(CmOps, getname, "fi_ops_cm", 16),
         place!(MsgOps, recv, "fi_ops_msg", 8),
         place!(MsgOps, send, "fi_ops_msg", 32),
         size!(Context, "fi_context2", 64),
+        place!(RmaOps, readmsg, "fi_ops_rma", 24),
+        place!(RmaOps, writemsg, "fi_ops_rma", 48),
+        size!(Iovec, "iovec", 16),
+        place!(Iovec, base, "iovec", iov_base, 0),
+        place!(Iovec, len, "iovec", iov_len, 8),
+        size!(RmaIov, "fi_rma_iov", 24),
+        place!(RmaIov, addr, "fi_rma_iov", 0),
+        place!(RmaIov, len, "fi_rma_iov", 8),
+        place!(RmaIov, key, "fi_rma_iov", 16),
+        size!(MsgRma, "fi_msg_rma", 64),
+        place!(MsgRma, desc, "fi_msg_rma", 8),
+        place!(MsgRma, addr, "fi_msg_rma", 24),
+        place!(MsgRma, rma_iov, "fi_msg_rma", 32),
+        place!(MsgRma, context, "fi_msg_rma", 48),
     ]
 }
 
@@ -122,8 +138,14 @@ fn constants() -> Vec<Line> {
         ("FI_MSG", MSG, 2),
         ("FI_RMA", RMA, 4),
         ("FI_ATOMIC", ATOMIC, 16),
+        ("FI_READ", READ, 1 << 8),
+        ("FI_WRITE", WRITE, 1 << 9),
         ("FI_RECV", RECV, 1 << 10),
         ("FI_SEND", SEND, 1 << 11),
+        ("FI_REMOTE_READ", REMOTE_READ, 1 << 12),
+        ("FI_REMOTE_WRITE", REMOTE_WRITE, 1 << 13),
+        ("FI_COMPLETION", COMPLETION, 1 << 24),
+        ("FI_DELIVERY_COMPLETE", DELIVERY_COMPLETE, 1 << 28),
         ("FI_SOURCE", SOURCE, 1 << 57),
         ("FI_CONTEXT", CONTEXT, 1 << 59),
         ("FI_CONTEXT2", CONTEXT2, 1 << 52),
@@ -162,7 +184,7 @@ fn all_is_as_it_was_in_the_headers() {
 fn all_is_as_in_the_headers_here() {
     let folder = tempfile::tempdir().unwrap();
     let [source, program] = ["lines.c", "lines"].map(|name| folder.path().join(name));
-    let headers = ["fabric", "fi_domain", "fi_endpoint", "fi_eq", "fi_cm", "fi_errno"];
+    let headers = ["fabric", "fi_domain", "fi_endpoint", "fi_eq", "fi_cm", "fi_errno", "fi_rma"];
     let includes: String =
         headers.iter().map(|name| format!("#include <rdma/{name}.h>\n")).collect();
     let prints: String = lines()

@@ -1,6 +1,7 @@
 //! The library, loaded.
 #![allow(unsafe_code)]
 
+use super::infos::string;
 use super::layout::{FabricAttr, FidFabric, Info, version};
 use crate::OfiError;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -24,6 +25,7 @@ type OpenFabric = unsafe extern "C" fn(*mut FabricAttr, *mut *mut FidFabric, *mu
 type StrError = unsafe extern "C" fn(c_int) -> *const c_char;
 
 /// libfabric, loaded into this process, where it stays: providers may leave threads behind.
+#[derive(Clone, Copy)]
 pub struct Libfabric {
     version: (u32, u32),
     pub(super) getinfo: GetInfo,
@@ -83,12 +85,7 @@ impl Libfabric {
     /// What libfabric calls an error.
     pub(super) fn says(&self, code: c_int) -> String {
         // SAFETY: any number will do.
-        let text = unsafe { (self.strerror)(code) };
-        if text.is_null() {
-            return String::new();
-        }
-        // SAFETY: a constant that ends in a zero.
-        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+        string(unsafe { (self.strerror)(code) })
     }
 }
 

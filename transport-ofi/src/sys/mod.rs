@@ -3,13 +3,22 @@
 //! Objects close what they own and then let go of what they stand on (`object.rs`), so that an
 //! endpoint is closed before its queue, that before its domain, and that before the fabric.
 
+mod alias;
+mod end;
 mod endpoint;
 mod infos;
 mod layout;
 mod library;
 mod object;
+mod opened;
 mod slots;
 
-pub(crate) use endpoint::{Completion, Endpoint, Failure, Full};
+pub(crate) use alias::NoAlias;
+pub(crate) use end::end;
+pub(crate) use endpoint::{Completion, Direction, Endpoint, Failure, Far, Full};
 pub use library::Libfabric;
+pub(crate) use opened::{Caps, Exposed, Opened, Passive};
 pub(crate) use slots::Slot;
+
+#[cfg(test)]
+mod transfer_tests;

@@ -4,7 +4,7 @@
 use super::infos::Infos;
 use super::layout::{
     AV_TABLE, AvAttr, CQ_FORMAT_MSG, CqAttr, ENABLE, Fid, FidAv, FidCq, FidDomain, FidEp,
-    FidFabric, FidMr, GETWAIT, RECV, SEND, WAIT_FD, WAIT_NONE,
+    FidFabric, FidMr, GETWAIT, READ, RECV, SEND, WAIT_FD, WAIT_NONE, WRITE,
 };
 use super::library::Libfabric;
 use super::slots::Buffers;
@@ -48,15 +48,10 @@ unsafe impl<T: IsFid, Below: Send + Sync> Sync for Object<T, Below> {}
 
 impl<T: IsFid, Below> Drop for Object<T, Below> {
     fn drop(&mut self) {
-        let fid = self.fid.cast::<Fid>();
-        // SAFETY: libfabric opened it, and closes it here only; every `T` begins with a `Fid`.
-        let ops = unsafe { (*fid.as_ptr()).ops };
-        // SAFETY: the table of an open object.
-        let close = unsafe { (*ops).close };
-        // SAFETY: nothing uses it any more: what stands on it keeps it.
-        let code = unsafe { close(fid.as_ptr()) };
+        // SAFETY: dropped here only, and `close` forgets what it has closed.
+        let code = unsafe { self.close_fid() };
         if code == 0 {
-            // SAFETY: dropped here only.
+            // SAFETY: as above.
             unsafe { ManuallyDrop::drop(&mut self.below) };
         }
     }
@@ -76,6 +71,31 @@ impl<T: IsFid, Below> Object<T, Below> {
         }
     }
 
+    /// Closes it: what it stood on, or the number of an error if libfabric refuses; then that
+    /// stays.
+    pub(super) fn close(self) -> Result<Below, c_int> {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: forgotten, so this is the only time.
+        match unsafe { this.close_fid() } {
+            // SAFETY: as above.
+            0 => Ok(unsafe { ManuallyDrop::take(&mut this.below) }),
+            code => Err(code.saturating_neg()),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Called once, after which nothing uses the object.
+    unsafe fn close_fid(&mut self) -> c_int {
+        let fid = self.fid.cast::<Fid>();
+        // SAFETY: libfabric opened it; every `T` begins with a `Fid`.
+        let ops = unsafe { (*fid.as_ptr()).ops };
+        // SAFETY: the table of an open object.
+        let close = unsafe { (*ops).close };
+        // SAFETY: nothing uses it any more: what stands on it keeps it.
+        unsafe { close(fid.as_ptr()) }
+    }
+
     /// Its address, good as long as this lives.
     pub(super) fn get(&self) -> *mut T {
         self.fid.as_ptr()
@@ -91,10 +111,11 @@ pub(super) type Fabric = Object<FidFabric, Found>;
 pub(super) type Domain = Object<FidDomain, Arc<Fabric>>;
 pub(super) type AddressVector = Object<FidAv, Arc<Domain>>;
 pub(super) type CompletionQueue = Object<FidCq, Arc<Domain>>;
-pub(super) type MemoryRegion = Object<FidMr, Arc<Domain>>;
+/// Memory that the provider reaches.
+pub(super) type MemoryRegion<Memory> = Object<FidMr, (Arc<Domain>, Memory)>;
 /// An endpoint, with its queue, its addresses, and the memory that its operations use.
-pub(super) type BareEndpoint =
-    Object<FidEp, (Arc<CompletionQueue>, Arc<AddressVector>, Arc<Buffers>)>;
+pub(super) type BareEndpoint = Object<FidEp, EndpointBelow>;
+pub(super) type EndpointBelow = (Arc<CompletionQueue>, Arc<AddressVector>, Arc<Buffers>);
 
 /// What `fi_getinfo` found.
 pub(super) struct Found(pub(super) Infos);
@@ -149,32 +170,42 @@ impl Domain {
         unsafe { Self::opened(code, fid, fabric) }.map_err(of("fi_domain"))
     }
 
-    /// Lets the provider send from, and receive into, `len` bytes at `start`.
+    /// Lets the provider do what `access` says with `len` bytes at `start`, which are of `memory`.
     ///
     /// # Safety
     ///
-    /// They are there until the region is dropped.
-    pub(super) unsafe fn register(
+    /// They are there as long as `memory` is, wherever that is moved.
+    pub(super) unsafe fn register<Memory>(
         self: &Arc<Self>,
-        start: *const u8,
-        len: usize,
+        (start, len): (*const u8, usize),
+        access: u64,
         key: u64,
-    ) -> Result<MemoryRegion, Failed> {
+        memory: Memory,
+    ) -> Result<MemoryRegion<Memory>, Failed> {
         // SAFETY: an open domain.
         let ops = unsafe { (*self.get()).mr };
         // SAFETY: its table.
         let register = unsafe { (*ops).reg };
         let (mut fid, context) = (ptr::null_mut(), ptr::null_mut());
-        let (start, access) = (start.cast::<c_void>(), SEND | RECV);
+        let start = start.cast::<c_void>();
         // SAFETY: memory that stays, says the caller, and room for one pointer.
         let code =
             unsafe { register(self.fid(), start, len, access, 0, key, 0, &raw mut fid, context) };
         // SAFETY: opened just now.
-        unsafe { MemoryRegion::opened(code, fid, self.clone()) }.map_err(of("fi_mr_reg"))
+        unsafe { Object::opened(code, fid, (self.clone(), memory)) }.map_err(of("fi_mr_reg"))
     }
 }
 
-impl MemoryRegion {
+/// What operations do with memory of their own rank.
+pub(super) const LOCAL: u64 = SEND | RECV | READ | WRITE;
+
+impl<Memory> MemoryRegion<Memory> {
+    /// By what peers name it.
+    pub(super) fn key(&self) -> u64 {
+        // SAFETY: an open region.
+        unsafe { (*self.get()).key }
+    }
+
     /// What operations name it by.
     pub(super) fn desc(&self) -> *mut c_void {
         // SAFETY: an open region.
@@ -211,13 +242,7 @@ impl AddressVector {
         let ops = unsafe { (*self.get()).ops };
         // SAFETY: its table.
         let insert = unsafe { (*ops).insert };
-        // Providers look at it as a structure.
-        let mut aligned = vec![0_u64; address.len().div_ceil(8) + 16];
-        for (word, bytes) in aligned.iter_mut().zip(address.chunks(8)) {
-            let mut whole = [0; 8];
-            whole[..bytes.len()].copy_from_slice(bytes);
-            *word = u64::from_ne_bytes(whole);
-        }
+        let aligned = aligned(address);
         let (start, mut number) = (aligned.as_ptr().cast(), u64::MAX);
         // SAFETY: one address with zeros behind it, room for one number, no event asked for.
         let count = unsafe { insert(self.get(), start, 1, &raw mut number, 0, ptr::null_mut()) };
@@ -267,13 +292,8 @@ impl CompletionQueue {
 }
 
 impl BareEndpoint {
-    /// An endpoint at which messages can be received.
-    pub(super) fn open(
-        domain: &Domain,
-        queue: Arc<CompletionQueue>,
-        addresses: Arc<AddressVector>,
-        buffers: Arc<Buffers>,
-    ) -> Result<Self, Failed> {
+    /// An endpoint that is ready: at its address, messages and transfers can come.
+    pub(super) fn open(domain: &Domain, below: EndpointBelow) -> Result<Self, Failed> {
         // SAFETY: an open domain.
         let ops = unsafe { (*domain.get()).ops };
         // SAFETY: its table.
@@ -281,7 +301,6 @@ impl BareEndpoint {
         let (info, mut fid) = (domain.below.below.0.first(), ptr::null_mut());
         // SAFETY: what libfabric found for this domain, and room for one pointer.
         let code = unsafe { open(domain.get(), info, &raw mut fid, ptr::null_mut()) };
-        let below = (queue, addresses, buffers);
         // SAFETY: opened just now; queue and addresses keep the domain.
         let endpoint = unsafe { Self::opened(code, fid, below) }.map_err(of("fi_endpoint"))?;
         let (queue, addresses, _) = &*endpoint.below;
@@ -318,6 +337,17 @@ impl BareEndpoint {
         let bytes: Vec<u8> = bytes.iter().flat_map(|word| word.to_ne_bytes()).collect();
         Ok(bytes[..len].to_vec())
     }
+}
+
+/// An address as providers look at it: as a structure, with zeros behind it.
+pub(super) fn aligned(address: &[u8]) -> Vec<u64> {
+    let mut words = vec![0; address.len().div_ceil(8) + 16];
+    for (word, bytes) in words.iter_mut().zip(address.chunks(8)) {
+        let mut whole = [0; 8];
+        whole[..bytes.len()].copy_from_slice(bytes);
+        *word = u64::from_ne_bytes(whole);
+    }
+    words
 }
 
 /// # Safety

@@ -9,11 +9,29 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{AcqRel, Release};
 
-/// The memory of an endpoint's messages, and its registration if the provider wants one: that is
-/// over first.
-pub(super) struct Buffers {
-    pub(super) region: Option<MemoryRegion>,
-    pub(super) slots: Slots,
+/// The memory of an endpoint's operations.
+pub(super) enum Buffers {
+    /// As the provider takes it.
+    Plain(Slots),
+    /// Registered, as the provider wants it to be: that is over first.
+    Registered(MemoryRegion<Slots>),
+}
+
+impl Buffers {
+    pub(super) fn slots(&self) -> &Slots {
+        match self {
+            Self::Plain(slots) => slots,
+            Self::Registered(region) => &region.below.1,
+        }
+    }
+
+    /// What operations name the memory by.
+    pub(super) fn desc(&self) -> *mut c_void {
+        match self {
+            Self::Plain(_) => std::ptr::null_mut(),
+            Self::Registered(region) => region.desc(),
+        }
+    }
 }
 
 /// What an operation does with its slot.
@@ -21,11 +39,14 @@ pub(super) struct Buffers {
 pub(crate) enum Flight {
     Send,
     Receive,
+    /// A transfer to or from memory of a peer.
+    Transfer,
 }
 
 const IDLE: u8 = 0;
 const SENDING: u8 = 1;
 const RECEIVING: u8 = 2;
+const TRANSFERRING: u8 = 3;
 
 /// The one handle of a slot that no operation uses. One that is dropped is not used again.
 #[derive(Debug)]
@@ -77,12 +98,9 @@ impl Slots {
         self.bytes
     }
 
-    pub(super) fn start(&self) -> *const u8 {
-        self.memory.as_ptr()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.layout.size()
+    /// Its first byte, and how many there are.
+    pub(super) fn span(&self) -> (*const u8, usize) {
+        (self.memory.as_ptr(), self.layout.size())
     }
 
     /// Where the provider's room of a slot is, and the message behind it.
@@ -111,7 +129,11 @@ impl Slots {
 
     /// Gives a slot to an operation: its context and its message.
     pub(super) fn give(&self, slot: Slot, flight: Flight) -> (*mut c_void, *mut u8) {
-        let state = if flight == Flight::Send { SENDING } else { RECEIVING };
+        let state = match flight {
+            Flight::Send => SENDING,
+            Flight::Receive => RECEIVING,
+            Flight::Transfer => TRANSFERRING,
+        };
         let place = self.place(&slot);
         self.flights[slot.index()].store(state, Release);
         place
@@ -131,6 +153,7 @@ impl Slots {
         let flight = match flight.swap(IDLE, AcqRel) {
             SENDING => Flight::Send,
             RECEIVING => Flight::Receive,
+            TRANSFERRING => Flight::Transfer,
             _ => return None,
         };
         Some((Slot { index: u32::try_from(index).ok()?, of }, flight))
@@ -171,8 +194,9 @@ mod tests {
         for slot in handles {
             slots.give(slot, Flight::Receive);
         }
-        let start = slots.start() as usize;
-        for wrong in [0, start - 64, start + 1, start + 64, start + slots.len()] {
+        let (start, len) = slots.span();
+        let start = start as usize;
+        for wrong in [0, start - 64, start + 1, start + 64, start + len] {
             // SAFETY: nothing uses any slot.
             assert!(unsafe { slots.take(wrong as *mut c_void) }.is_none(), "{wrong:#x}");
         }

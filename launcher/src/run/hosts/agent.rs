@@ -1,0 +1,639 @@
+//! The agent: `rma-run agent`, which starts the ranks of a host for a launcher elsewhere, and tells
+//! it all that a launcher knows of ranks that are its own. It ends with its connection.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+use std::process::ChildStdin;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tokio::net::unix::pipe::Receiver;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+use super::super::bootstrap::{self, Frame, Plan};
+use super::super::driver::{Input, until};
+use super::super::machine::{ENDING, Event, Exit};
+use super::super::output::{Stream, receiver, silence};
+use super::super::processes::Processes;
+use super::super::report::RunError;
+use super::super::spec::Spec;
+use super::super::start::{self, Newborn, OnHost, Starter};
+use super::super::{capacity, cpus, groups, program, signals};
+use super::address;
+use super::talk::{BEAT, GREETING, Order, PIECE, Print, Task, WINDOW, Word};
+use crate::bulletin;
+use crate::client::{Fate, Host};
+use crate::start::Secret;
+use crate::wire::{self, FRAME_MAX, FromLauncher};
+
+/// An address that this host alone reaches.
+const LOOP_BACK: &str = "127.0.0.1";
+/// How long the launcher may take for its first order.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Ranks that lost the launcher have so long to notice, and to say why, before they get SIGTERM.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// From SIGKILL until ranks that do not end are given up.
+const KILL_GRACE: Duration = Duration::from_secs(5);
+
+/// Is the agent of a launcher that is at the other end of standard input and output; returns what
+/// to exit with.
+pub fn agent() -> u8 {
+    if rustix::termios::isatty(rustix::stdio::stdin()) {
+        return complain("the agent is started by rma-run --hosts, which speaks with it");
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(serve()),
+        Err(error) => complain(&format!("starting the event loop failed: {error}")),
+    }
+}
+
+fn complain(why: &str) -> u8 {
+    // Shown by the launcher, if there is one.
+    let _ = writeln!(io::stderr(), "rma-run agent: {why}");
+    1
+}
+
+/// What goes to the launcher, through a thread that may block.
+#[derive(Debug, Clone)]
+struct Voice(mpsc::Sender<Vec<u8>>);
+
+impl Voice {
+    fn start() -> io::Result<(Voice, JoinHandle<()>)> {
+        let (voice, said) = mpsc::channel::<Vec<u8>>();
+        let speak = move || {
+            let mut out = io::stdout().lock();
+            for bytes in said {
+                // Its end is noticed where orders are read.
+                if out.write_all(&bytes).and_then(|()| out.flush()).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("voice".into()).spawn(speak)?;
+        Ok((Voice(voice), thread))
+    }
+
+    fn say(&self, word: &Word) {
+        // A word is shorter than a frame; the thread is gone when the launcher is.
+        if let Ok(frame) = wire::encode(word) {
+            let _ = self.0.send(frame);
+        }
+    }
+}
+
+/// Reads orders in a thread; the channel ends with the connection.
+fn listen() -> io::Result<UnboundedReceiver<Order>> {
+    let (sender, orders) = unbounded_channel();
+    let read = move || {
+        let mut input = io::stdin().lock();
+        while let Ok(order) = wire::read::<Order>(&mut input, FRAME_MAX) {
+            if sender.send(order).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("ear".into()).spawn(read)?;
+    Ok(orders)
+}
+
+async fn serve() -> u8 {
+    let (started, listening) = (Voice::start(), listen());
+    let ((voice, speaker), mut orders) = match (started, listening) {
+        (Ok(voice), Ok(orders)) => (voice, orders),
+        (Err(error), _) | (_, Err(error)) => {
+            return complain(&format!("starting a thread failed: {error}"));
+        }
+    };
+    let _ = voice.0.send(format!("{GREETING}\n").into_bytes());
+    let task = match tokio::time::timeout(PATIENCE, orders.recv()).await {
+        Ok(Some(Order::Prepare { task })) => *task,
+        // A launcher that was ended at once.
+        Ok(None | Some(Order::End { .. })) => return 1,
+        Ok(Some(_)) => return complain("the launcher did not begin with a job"),
+        Err(_) => return complain("the launcher said nothing for a minute"),
+    };
+    let (sender, inputs) = unbounded_channel();
+    let prepared = Prepared::new(task, &sender);
+    let prepared = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            voice.say(&Word::Refused { why: error.to_string(), code: error.exit_code() });
+            drop(voice);
+            let _ = speaker.join();
+            return 1;
+        }
+    };
+    let Prepared { cpus, address, .. } = &prepared;
+    if prepared.task.hosts.len() > 1 && address == LOOP_BACK {
+        let name = prepared.task.hosts.get(prepared.task.host as usize).cloned();
+        let text = format!(
+            "host {}: no address of it is known that other hosts reach, so its ranks are at \
+             {LOOP_BACK}: name hosts by addresses, or by names that they can look up",
+            name.unwrap_or_default()
+        );
+        voice.say(&Word::Note { text });
+    }
+    voice.say(&Word::Ready { cpus: cpus.len() as u32, address: address.clone() });
+    let mut agent = match Agent::new(prepared, voice, sender).await {
+        Ok(agent) => agent,
+        Err(error) => return complain(&error.to_string()),
+    };
+    let code = agent.carry_on(inputs, orders).await;
+    let is_cut = agent.is_cut;
+    drop(agent);
+    // What was said is on its way; a connection that was cut takes nothing.
+    if !is_cut {
+        let _ = speaker.join();
+    }
+    code
+}
+
+/// A task that can be done here.
+struct Prepared {
+    task: Task,
+    spec: Spec,
+    programs: Vec<program::Found>,
+    cpus: Vec<u32>,
+    descriptors: capacity::Descriptors,
+    address: String,
+}
+
+impl Prepared {
+    fn new(task: Task, inputs: &UnboundedSender<Input>) -> Result<Prepared, RunError> {
+        let system = |what| move |source| RunError::System { what, source };
+        let own = Print::of(Path::new("/proc/self/exe"))
+            .map_err(system("reading the program of the agent"))?;
+        if own != task.launcher_print {
+            let path = std::env::current_exe().unwrap_or_default();
+            return Err(RunError::OtherBuild { path, what: "rma-run" });
+        }
+        let spec = spec(&task);
+        start::check_environment(&spec)?;
+        let programs = program::find(&spec)?;
+        // The launcher refuses jobs of several programs on hosts.
+        let program = programs[0].1.clone();
+        let print = Print::of(&program).map_err(|error| RunError::NotExecutable {
+            program: program.clone(),
+            why: format!("it cannot be read: {error}"),
+        })?;
+        if print != task.program_print {
+            return Err(RunError::OtherBuild { path: program, what: "the program" });
+        }
+        capacity::check(task.ranks)?;
+        let descriptors = capacity::raise_descriptors(task.ranks);
+        let cpus = cpus::available().map_err(system("asking for this process' CPUs"))?;
+        signals::listen(inputs).map_err(system("watching for signals"))?;
+        let ssh = std::env::var("SSH_CONNECTION").ok();
+        let address = address::of_host(&task.hosts, task.host as usize, ssh);
+        // Networks that are no internet have addresses of their own.
+        let address = address.unwrap_or_else(|| LOOP_BACK.to_owned());
+        Ok(Prepared { task, spec, programs, cpus, descriptors, address })
+    }
+}
+
+/// What one machine's launcher would be told.
+fn spec(task: &Task) -> Spec {
+    let os = |bytes: &Vec<u8>| OsString::from_vec(bytes.clone());
+    let mut spec = Spec::new(os(&task.program), task.job.size);
+    spec.args = task.args.iter().map(os).collect();
+    spec.dir = Some(os(&task.dir).into());
+    spec.env = task.env.iter().map(|(name, value)| (os(name), value.as_ref().map(os))).collect();
+    spec.dedicated = true;
+    spec
+}
+
+/// What the ranks here are told, and how they are known: by a secret of this host alone.
+fn plan(task: &Task, cpus: Vec<u32>, address: String) -> io::Result<Plan> {
+    let host = Host { first: task.first, ranks: task.ranks, address };
+    let job = crate::Job {
+        cores: cpus.len() as u32,
+        oversubscribed: task.ranks as usize > cpus.len(),
+        host: Some(host),
+        ..task.job.clone()
+    };
+    let bind = if task.bind { cpus } else { Vec::new() };
+    Ok(Plan { secret: Secret(wire::random()?), job, bind })
+}
+
+type StreamOfRank = (u32, bool);
+
+struct Agent {
+    task: Task,
+    voice: Voice,
+    sender: UnboundedSender<Input>,
+    processes: Processes,
+    /// Not yet started.
+    starter: Option<Starter>,
+    hold: mpsc::Sender<()>,
+    is_starting: bool,
+    running: Vec<u32>,
+    answers: HashMap<u32, UnboundedSender<Frame>>,
+    readers: JoinSet<()>,
+    stop: watch::Sender<bool>,
+    /// Bytes that may be sent of each stream.
+    windows: HashMap<StreamOfRank, Arc<Semaphore>>,
+    input: Option<mpsc::Sender<Vec<u8>>>,
+    /// What came of it before rank 0 was started.
+    early_input: Vec<Vec<u8>>,
+    oom_kills: u64,
+    heard: Instant,
+    is_paused: bool,
+    is_cut: bool,
+    is_ending: bool,
+    term_at: Option<Instant>,
+    kill_at: Option<Instant>,
+    give_up_at: Option<Instant>,
+}
+
+impl Agent {
+    async fn new(
+        prepared: Prepared,
+        voice: Voice,
+        sender: UnboundedSender<Input>,
+    ) -> Result<Agent, RunError> {
+        let Prepared { task, mut spec, mut programs, cpus, descriptors, address } = prepared;
+        let system = |what| move |source| RunError::System { what, source };
+        let mut processes =
+            Processes::new(true, task.first).map_err(system("becoming the parent of orphans"))?;
+        if let Err(error) = processes.start_warden(&task.name) {
+            voice.say(&Word::Note { text: super::super::driver::unwatched(&error) });
+        }
+        let plan = plan(&task, cpus, address).map_err(system("drawing a secret"))?;
+        let plan = Arc::new(plan);
+        let (listener, port) = bootstrap::listen()?;
+        let (told, strangers) = (sender.clone(), descriptors.strangers);
+        tokio::spawn(bootstrap::serve(listener, Arc::clone(&plan), told, strangers));
+        let (hold, held) = mpsc::channel();
+        spec.program = OsString::from_vec(task.called.clone());
+        programs[0].0.program = spec.program.clone();
+        let created = bulletin::create(task.job.size);
+        let (words, named) = created.map_err(system("reserving memory for what ranks tell"))?;
+        let starter = Starter {
+            spec,
+            common: start::Common {
+                job: task.name.clone(),
+                programs,
+                plan,
+                address: port,
+                descriptors: descriptors.ranks,
+                bulletin: (Arc::new(words), named),
+                oom_score: start::oom_score(),
+                host: Some(OnHost {
+                    node: task.host,
+                    first: task.first,
+                    ranks: task.ranks,
+                    has_input: task.has_input,
+                }),
+            },
+            files: (0..task.ranks).map(|_| None).collect(),
+            warden: processes.warden(),
+            inputs: sender.clone(),
+            hold: held,
+        };
+        Ok(Agent {
+            task,
+            voice,
+            sender,
+            processes,
+            starter: Some(starter),
+            hold,
+            is_starting: false,
+            running: Vec::new(),
+            answers: HashMap::new(),
+            readers: JoinSet::new(),
+            stop: watch::Sender::new(false),
+            windows: HashMap::new(),
+            input: None,
+            early_input: Vec::new(),
+            oom_kills: groups::oom_kills(),
+            heard: Instant::now(),
+            is_paused: false,
+            is_cut: false,
+            is_ending: false,
+            term_at: None,
+            kill_at: None,
+            give_up_at: None,
+        })
+    }
+
+    /// Until nothing is left here; returns what to exit with.
+    async fn carry_on(
+        &mut self,
+        mut inputs: UnboundedReceiver<Input>,
+        mut orders: UnboundedReceiver<Order>,
+    ) -> u8 {
+        let mut beat = tokio::time::interval(BEAT);
+        loop {
+            let is_over = self.is_cut && !self.is_starting && self.running.is_empty();
+            if is_over || self.give_up_at.is_some_and(|at| at <= Instant::now()) {
+                let stuck = std::mem::take(&mut self.running);
+                self.processes.end(&stuck, !self.is_starting).await;
+                return 1;
+            }
+            if self.is_ending && self.readers.is_empty() {
+                return 0;
+            }
+            let silent = (!self.is_paused && !self.is_cut).then(|| self.heard + self.task.silence);
+            let deadline = [silent, self.term_at, self.kill_at, self.give_up_at];
+            tokio::select! {
+                order = orders.recv(), if !self.is_cut => match order {
+                    Some(order) => {
+                        self.heard = Instant::now();
+                        self.is_paused = false;
+                        self.obey(order).await;
+                    }
+                    None => self.cut("rma-run is gone, or its connection"),
+                },
+                input = inputs.recv() => if let Some(input) = input { self.take(input) },
+                _ = beat.tick() => self.voice.say(&Word::Beat),
+                _ = self.readers.join_next(), if !self.readers.is_empty() => {}
+                () = until(deadline.into_iter().flatten().min()) => self.tick(),
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        let now = Instant::now();
+        if !self.is_paused && !self.is_cut && self.heard + self.task.silence <= now {
+            let silence = self.task.silence.as_secs_f64();
+            self.cut(&format!("rma-run has said nothing for {silence} s"));
+        }
+        if self.term_at.take_if(|at| *at <= now).is_some() {
+            self.signal(None, Signal::TERM);
+            self.kill_at = Some(now + self.task.kill_after);
+        }
+        if self.kill_at.take_if(|at| *at <= now).is_some() {
+            self.processes.signal(Signal::KILL);
+            self.give_up_at = Some(now + KILL_GRACE);
+        }
+    }
+
+    /// There is no launcher any more: ranks hear that all others are gone, and are ended.
+    fn cut(&mut self, why: &str) {
+        if self.is_cut || self.is_ending {
+            self.is_cut = true;
+            self.give_up_at.get_or_insert(Instant::now());
+            return;
+        }
+        self.is_cut = true;
+        let _ = complain(&format!("{why}; ranks of this host are ended"));
+        self.hold();
+        let (first, behind) = (self.task.first, self.task.first + self.task.ranks);
+        for others in [0..first, behind..self.task.job.size] {
+            let count = others.len() as u32;
+            let gone = FromLauncher::Gone { first: others.start, count, fate: Fate::Failed };
+            if let Ok(frame) = wire::encode(&gone)
+                && count > 0
+            {
+                let frame = Arc::new(frame);
+                self.answers.values().for_each(|to| _ = to.send(Arc::clone(&frame)));
+            }
+        }
+        // What they print has nobody to read it.
+        self.windows.values().for_each(|window| window.close());
+        self.input = None;
+        self.term_at = Some(Instant::now() + LAST_WORDS);
+    }
+
+    fn hold(&mut self) {
+        self.starter = None;
+        // Fails only when the thread that starts ranks is gone.
+        let _ = self.hold.send(());
+    }
+
+    fn signal(&self, rank: Option<u32>, signal: Signal) {
+        match rank {
+            Some(rank) => self.processes.signal_rank(rank, signal),
+            None => self.processes.signal(signal),
+        }
+        if ENDING.contains(&signal) && rank.is_none() {
+            // A stopped process ends in order, too.
+            self.processes.signal(Signal::CONT);
+        }
+    }
+
+    async fn obey(&mut self, order: Order) {
+        match order {
+            Order::Start => {
+                let Some(starter) = self.starter.take() else { return };
+                self.is_starting = true;
+                if let Err(error) = starter.start() {
+                    self.is_starting = false;
+                    let why = format!("starting a thread that starts ranks failed: {error}");
+                    self.voice.say(&Word::NotStarted { why, code: 1 });
+                }
+            }
+            Order::Hold => self.hold(),
+            Order::Signal { rank, number } => {
+                let signal = i32::try_from(number).ok().and_then(Signal::from_named_raw);
+                if let Some(signal) = signal {
+                    self.signal(rank, signal);
+                }
+            }
+            Order::Answer { ranks, frame } => {
+                let frame = Arc::new(frame);
+                for rank in ranks {
+                    if let Some(to) = self.answers.get(&rank) {
+                        // Fails when the rank is gone.
+                        let _ = to.send(Arc::clone(&frame));
+                    }
+                }
+            }
+            Order::Taken { rank, is_err, bytes } => {
+                if let Some(window) = self.windows.get(&(rank, is_err)) {
+                    window.add_permits(bytes.min(WINDOW) as usize);
+                }
+            }
+            Order::Input { bytes } => match &self.input {
+                // Fails when rank 0 is gone.
+                Some(input) => _ = input.send(bytes),
+                None => self.early_input.push(bytes),
+            },
+            Order::Pause => {
+                self.is_paused = true;
+                self.voice.say(&Word::Paused);
+            }
+            Order::End { stuck } => {
+                self.hold();
+                self.is_ending = true;
+                self.processes.end(&stuck, !self.is_starting).await;
+                self.stop.send_replace(true);
+            }
+            Order::Beat | Order::Prepare { .. } => {}
+        }
+    }
+
+    fn take(&mut self, input: Input) {
+        let word = match input {
+            Input::Started(newborn) => match self.adopt(newborn) {
+                Ok(rank) => Word::Started { rank },
+                Err(error) => Word::NotStarted { why: error.to_string(), code: 1 },
+            },
+            Input::NotStarted(error) => {
+                Word::NotStarted { why: error.to_string(), code: error.exit_code() }
+            }
+            Input::Event(Event::StartEnded) => {
+                self.is_starting = false;
+                self.processes.reap_orphans();
+                Word::StartEnded
+            }
+            Input::Event(Event::Left { rank, failed, missed }) => {
+                Word::Left { rank, failed, missed }
+            }
+            Input::Event(Event::Disconnected(rank)) => {
+                self.answers.remove(&rank);
+                Word::Disconnected { rank }
+            }
+            Input::Event(Event::Exited { rank, exit }) => return self.exited(rank, exit),
+            Input::Departed { rank, fate } => Word::Departed { rank, fate },
+            Input::CoreDumped(rank) => Word::CoreDumped { rank },
+            Input::Joined { rank, answers, .. } => {
+                self.answers.insert(rank, answers);
+                Word::Joined { rank }
+            }
+            Input::Part { rank, mine } => Word::Part { rank, mine },
+            Input::Refused(why) => Word::Stranger { why },
+            Input::Note(text) => Word::Note { text },
+            Input::Signal(signal) => {
+                // To be ended itself is as bad as to lose the launcher.
+                if ENDING.contains(&signal) {
+                    self.cut(&format!("got {}", signals::name(signal.as_raw())));
+                }
+                return;
+            }
+            Input::ChildEnded => {
+                if let Err(error) = self.processes.keep_warden() {
+                    self.voice.say(&Word::Note { text: super::super::driver::unwatched(&error) });
+                }
+                // A rank that is being started would be taken for one.
+                if !self.is_starting {
+                    self.processes.reap_orphans();
+                }
+                return;
+            }
+            // Those of a launcher.
+            Input::Event(_)
+            | Input::Host(..)
+            | Input::HostLost(_)
+            | Input::OutOfMemory(_)
+            | Input::Queried(_) => return,
+        };
+        self.voice.say(&word);
+    }
+
+    fn exited(&mut self, rank: u32, exit: Exit) {
+        self.running.retain(|other| *other != rank);
+        let killed = exit == Exit::Signal(Signal::KILL.as_raw());
+        if killed && groups::oom_kills() > self.oom_kills {
+            self.voice.say(&Word::OutOfMemory { rank });
+        }
+        let (number, by_signal) = match exit {
+            Exit::Status(status) => (status, false),
+            Exit::Signal(signal) => (signal, true),
+            Exit::Lost => return,
+        };
+        self.voice.say(&Word::Exited { rank, status: number.cast_unsigned(), by_signal });
+    }
+
+    /// Looks after a rank that was started.
+    fn adopt(&mut self, mut newborn: Newborn) -> io::Result<u32> {
+        let rank = newborn.rank;
+        let Some(mut child) = newborn.child.take() else { return Ok(rank) };
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        self.running.push(rank);
+        self.processes.add(child, self.sender.clone())?;
+        if let Some(stdin) = pipes.0 {
+            let early = std::mem::take(&mut self.early_input);
+            self.input = Some(feed(stdin, self.voice.clone())?);
+            for bytes in early {
+                self.input.iter().for_each(|input| _ = input.send(bytes.clone()));
+            }
+        }
+        let out = pipes.1.map(receiver).transpose()?;
+        let err = pipes.2.map(receiver).transpose()?;
+        for (stream, pipe) in [(Stream::Out, out), (Stream::Err, err)] {
+            let Some(pipe) = pipe else { continue };
+            let is_err = stream == Stream::Err;
+            let window = Arc::new(Semaphore::new(WINDOW as usize));
+            self.windows.insert((rank, is_err), Arc::clone(&window));
+            let (voice, stop) = (self.voice.clone(), self.stop.subscribe());
+            self.readers.spawn(relay((rank, is_err), pipe, window, voice, stop));
+        }
+        if self.is_cut {
+            self.processes.signal_rank(rank, Signal::KILL);
+        }
+        Ok(rank)
+    }
+}
+
+/// Writes what comes to rank 0's standard input, from a thread that may block; tells what was
+/// taken.
+fn feed(mut to: ChildStdin, voice: Voice) -> io::Result<mpsc::Sender<Vec<u8>>> {
+    let (sender, bytes) = mpsc::channel::<Vec<u8>>();
+    let feed = move || {
+        for bytes in bytes {
+            // Fails when the rank does not want to read more; nothing is the end.
+            if bytes.is_empty() || to.write_all(&bytes).is_err() {
+                return;
+            }
+            voice.say(&Word::InputTaken { bytes: bytes.len() as u32 });
+        }
+    };
+    std::thread::Builder::new().name("input".into()).spawn(feed)?;
+    Ok(sender)
+}
+
+/// Sends what a rank prints, as much as there is room for.
+async fn relay(
+    (rank, is_err): StreamOfRank,
+    pipe: Receiver,
+    window: Arc<Semaphore>,
+    voice: Voice,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut piece = vec![0; PIECE];
+    loop {
+        let room = async {
+            let Ok(first) = window.acquire().await else { return false };
+            first.forget();
+            pipe.readable().await.is_ok()
+        };
+        let is_ready = tokio::select! {
+            biased;
+            is_ready = room => is_ready,
+            () = silence(&mut stop) => false,
+        };
+        if !is_ready {
+            break;
+        }
+        // One is held already.
+        let more = window.available_permits().min(PIECE - 1);
+        let more = match window.try_acquire_many(more as u32) {
+            Ok(permits) => {
+                permits.forget();
+                more
+            }
+            Err(_) => 0,
+        };
+        let read = pipe.try_read(&mut piece[..=more]);
+        let count = match read {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(_) => break,
+        };
+        window.add_permits(more + 1 - count);
+        if count > 0 {
+            voice.say(&Word::Output { rank, is_err, bytes: piece[..count].to_vec() });
+        }
+    }
+    voice.say(&Word::OutputEnded { rank, is_err });
+}

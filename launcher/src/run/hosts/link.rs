@@ -1,0 +1,355 @@
+//! A conversation with the agent of a host, over the pipes of a remote shell.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+pub(in super::super) use super::super::output::Stream;
+
+use super::super::driver::Input;
+use super::super::lines::Tail;
+use super::super::output::lock;
+use super::super::spawn::{detach, watch};
+use super::shown;
+use super::talk::{ANY_GREETING, BEAT, GREETING, Order, Task, Word};
+use crate::wire::{self, FRAME_MAX};
+
+/// How long a host may take until its agent speaks, and until that has looked around.
+const GREETED_IN: Duration = Duration::from_secs(60);
+/// Bytes that a login shell may print before the agent does.
+const CHATTER: u64 = 64 << 10;
+/// How long the end of a remote shell may come after that of its output, and that of its standard
+/// error after that.
+const PARTING: Duration = Duration::from_secs(2);
+
+/// What becomes of a host.
+#[derive(Debug)]
+pub(in super::super) enum Said {
+    Word(Word),
+    /// Nothing more is said.
+    Lost(String),
+}
+
+/// A stream of a rank elsewhere.
+#[derive(Debug)]
+pub(in super::super) struct Relayed {
+    pieces: UnboundedReceiver<Vec<u8>>,
+    orders: UnboundedSender<Order>,
+    rank: u32,
+    is_err: bool,
+    /// Bytes that were handed out last.
+    last: u32,
+}
+
+/// The two ends of it.
+pub(super) fn relay(
+    rank: u32,
+    stream: Stream,
+    orders: UnboundedSender<Order>,
+) -> (Option<UnboundedSender<Vec<u8>>>, Relayed) {
+    let (sender, pieces) = unbounded_channel();
+    let is_err = stream == Stream::Err;
+    (Some(sender), Relayed { pieces, orders, rank, is_err, last: 0 })
+}
+
+impl Relayed {
+    /// What came next, `None` at the end. Loses nothing if it is dropped.
+    pub(in super::super) async fn next(&mut self) -> Option<Vec<u8>> {
+        let piece = self.pieces.recv().await?;
+        self.last = piece.len() as u32;
+        Some(piece)
+    }
+
+    /// It is printed, so there is room for more on the way.
+    pub(in super::super) fn taken(&mut self) {
+        let bytes = std::mem::take(&mut self.last);
+        if bytes > 0 {
+            // Fails when the host is gone.
+            let _ = self.orders.send(Order::Taken { rank: self.rank, is_err: self.is_err, bytes });
+        }
+    }
+}
+
+/// Starts a remote shell.
+pub(super) fn start(command: &[OsString]) -> io::Result<Child> {
+    let (program, args) = command.split_first().ok_or(io::ErrorKind::NotFound)?;
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    detach(&mut command);
+    command.spawn()
+}
+
+pub(super) struct Conversation {
+    host: usize,
+    task: Task,
+    shell: Child,
+    watched: AsyncFd<OwnedFd>,
+    command: String,
+    to: Option<Sender>,
+    from: BufReader<Receiver>,
+    errors: Option<Receiver>,
+    /// Its agent can do its part.
+    is_ready: Arc<AtomicBool>,
+    /// Of each rank, standard output and standard error; none once it has ended.
+    outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
+    inputs: UnboundedSender<Input>,
+}
+
+impl Conversation {
+    pub(super) fn new(
+        task: Task,
+        mut shell: Child,
+        command: &[OsString],
+        outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
+        inputs: UnboundedSender<Input>,
+    ) -> io::Result<Conversation> {
+        let no_pipe = || io::Error::other("no pipe");
+        let to = shell.stdin.take().ok_or_else(no_pipe)?;
+        let from = shell.stdout.take().ok_or_else(no_pipe)?;
+        let errors = shell.stderr.take().ok_or_else(no_pipe)?;
+        Ok(Conversation {
+            host: task.host as usize,
+            task,
+            watched: watch(pidfd_open(Pid::from_child(&shell), PidfdFlags::NONBLOCK)?)?,
+            shell,
+            command: shown(command),
+            to: Some(Sender::from_owned_fd(to.into())?),
+            from: BufReader::new(Receiver::from_owned_fd(from.into())?),
+            errors: Some(Receiver::from_owned_fd(errors.into())?),
+            is_ready: Arc::default(),
+            outputs,
+            inputs,
+        })
+    }
+
+    /// Until the remote shell has ended.
+    pub(super) async fn carry_on(
+        mut self,
+        orders: UnboundedSender<Order>,
+        said: UnboundedReceiver<Order>,
+    ) {
+        let (Some(to), Some(errors)) = (self.to.take(), self.errors.take()) else { return };
+        let tail = Arc::new(Mutex::new(Tail::default()));
+        let name = self.task.hosts.get(self.host).cloned().unwrap_or_default();
+        let is_ready = Arc::clone(&self.is_ready);
+        let complaints = Complaints { name, tail: Arc::clone(&tail), is_ready };
+        let complaints = tokio::spawn(complaints.read(errors, self.inputs.clone()));
+        let writer = tokio::spawn(write(to, said));
+        let why = match tokio::time::timeout(GREETED_IN, greeting(&mut self.from)).await {
+            Err(_) => {
+                Some(format!("{} has shown no agent in {} s", self.command, GREETED_IN.as_secs()))
+            }
+            Ok(Err(error)) if wire::is_end(&error) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Ok(Ok(())) => {
+                let _ = orders.send(Order::Prepare { task: Box::new(self.task.clone()) });
+                self.listen().await
+            }
+        };
+        self.outputs.clear();
+        // One that hangs is killed by whoever is told, and ends then.
+        let why = match why {
+            Some(why) => why,
+            None => {
+                let _ = tokio::time::timeout(PARTING, ended(&self.watched)).await;
+                let _ = tokio::time::timeout(PARTING, complaints).await;
+                let status = self.shell.try_wait().ok().flatten();
+                let is_ready = self.is_ready.load(Ordering::Relaxed);
+                explain(&self.command, status, is_ready, &lock(&tail).text())
+            }
+        };
+        self.tell(Said::Lost(why));
+        writer.abort();
+        ended(&self.watched).await;
+        let _ = self.shell.wait();
+    }
+
+    /// Passes on what the agent says; why it says no more, unless its output has ended.
+    async fn listen(&mut self) -> Option<String> {
+        loop {
+            let is_ready = self.is_ready.load(Ordering::Relaxed);
+            let limit = if is_ready { self.task.silence } else { GREETED_IN };
+            let word = match tokio::time::timeout(limit, read(&mut self.from)).await {
+                Err(_) => {
+                    return Some(format!("it has said nothing for {} s", limit.as_secs_f64()));
+                }
+                Ok(Err(error)) if wire::is_end(&error) => return None,
+                Ok(Err(error)) => return Some(format!("its agent cannot be understood: {error}")),
+                Ok(Ok(word)) => word,
+            };
+            match word {
+                Word::Output { rank, is_err, bytes } => {
+                    if let Some(Some(to)) = self.outputs.get(self.place(rank, is_err)) {
+                        let _ = to.send(bytes);
+                    }
+                }
+                Word::OutputEnded { rank, is_err } => {
+                    let place = self.place(rank, is_err);
+                    if let Some(to) = self.outputs.get_mut(place) {
+                        *to = None;
+                    }
+                }
+                word => {
+                    if let Word::Ready { .. } = word {
+                        self.is_ready.store(true, Ordering::Relaxed);
+                    }
+                    self.tell(Said::Word(word));
+                }
+            }
+        }
+    }
+
+    fn tell(&self, said: Said) {
+        // The driver is gone only when the job is over.
+        let _ = self.inputs.send(Input::Host(self.host, said));
+    }
+
+    /// Where a stream stands among those of the host.
+    fn place(&self, rank: u32, is_err: bool) -> usize {
+        let place = rank.checked_sub(self.task.first);
+        let place = place.map(|place| place as usize * 2 + usize::from(is_err));
+        place.unwrap_or(usize::MAX)
+    }
+}
+
+/// Why a host is lost whose remote shell has ended with that status.
+fn explain(
+    command: &str,
+    status: Option<std::process::ExitStatus>,
+    is_ready: bool,
+    said: &str,
+) -> String {
+    const NO_COMMAND: i32 = 127;
+    const NOT_EXECUTABLE: i32 = 126;
+    let code = status.and_then(|status| status.code());
+    let what = match (code, status) {
+        (Some(NO_COMMAND), _) if !is_ready => {
+            "found no rma-run there: install it under the same path as here, or put it into a \
+             folder that the hosts share"
+                .to_owned()
+        }
+        (Some(NOT_EXECUTABLE), _) if !is_ready => "found an rma-run that cannot be run".to_owned(),
+        (Some(255), _) if !is_ready => {
+            "did not get there: it has to log in without a password (try it by hand)".to_owned()
+        }
+        (_, Some(status)) if is_ready => format!("ended, so its agent is gone ({status})"),
+        (_, Some(status)) => format!("ended before an agent spoke ({status})"),
+        (_, None) => "closed its output".to_owned(),
+    };
+    // What an agent has said was shown.
+    let said: Vec<&str> = if is_ready { Vec::new() } else { said.lines().collect() };
+    let said = said[said.len().saturating_sub(5)..].iter().map(|line| format!("\n  {line}"));
+    format!("{command} {what}{}", said.collect::<String>())
+}
+
+/// Reads until the agent's first line.
+async fn greeting(from: &mut BufReader<Receiver>) -> io::Result<()> {
+    let mut from = from.take(CHATTER);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if from.read_until(b'\n', &mut line).await? == 0 {
+            let why = "printed much, but showed no agent: see what its shell prints at login";
+            let is_long = from.limit() == 0;
+            let end = io::Error::from(io::ErrorKind::UnexpectedEof);
+            return Err(if is_long { io::Error::other(why) } else { end });
+        }
+        let text = String::from_utf8_lossy(&line);
+        let text = text.trim_end();
+        if text == GREETING {
+            return Ok(());
+        }
+        if text.starts_with(ANY_GREETING) {
+            let why = "rma-run there is of another version than here: install the same";
+            return Err(io::Error::other(why));
+        }
+    }
+}
+
+async fn read(from: &mut BufReader<Receiver>) -> io::Result<Word> {
+    let mut prefix = [0; 4];
+    from.read_exact(&mut prefix).await?;
+    let mut body = vec![0; wire::announced(prefix, FRAME_MAX)?];
+    from.read_exact(&mut body).await?;
+    wire::decode(&body)
+}
+
+/// Writes orders, and that this launcher is there, until the agent reads no more.
+async fn write(mut to: Sender, mut orders: UnboundedReceiver<Order>) {
+    let mut beat = tokio::time::interval(BEAT);
+    let mut is_first = true;
+    loop {
+        let order = tokio::select! {
+            order = orders.recv() => order,
+            _ = beat.tick(), if !is_first => Some(Order::Beat),
+        };
+        let Some(order) = order else { return };
+        is_first = false;
+        let Ok(frame) = wire::encode(&order) else { continue };
+        if to.write_all(&frame).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn ended(watched: &AsyncFd<OwnedFd>) {
+    // An error says that it cannot be watched; it is waited for then.
+    let _ = watched.readable().await;
+}
+
+/// What the remote shell prints on its standard error.
+struct Complaints {
+    name: String,
+    tail: Arc<Mutex<Tail>>,
+    is_ready: Arc<AtomicBool>,
+}
+
+impl Complaints {
+    /// Until a host is ready, that is kept for the sentence that says why it is not.
+    async fn read(self, errors: Receiver, inputs: UnboundedSender<Input>) {
+        let mut lines = BufReader::new(errors);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let read = (&mut lines).take(CHATTER).read_until(b'\n', &mut line).await;
+            if !read.is_ok_and(|count| count > 0) {
+                return;
+            }
+            lock(&self.tail).push(&line);
+            if self.is_ready.load(Ordering::Relaxed) {
+                let text = String::from_utf8_lossy(&line);
+                let _ =
+                    inputs.send(Input::Note(format!("host {}: {}", self.name, text.trim_end())));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+
+    #[test]
+    fn the_end_of_a_remote_shell_is_explained() {
+        let why = |code: i32, is_ready| {
+            let status = std::process::ExitStatus::from_raw(code << 8);
+            explain("`ssh a`", Some(status), is_ready, "Permission denied.\n")
+        };
+        assert!(why(255, false).contains("without a password"));
+        assert!(why(255, false).ends_with("\n  Permission denied."));
+        assert!(why(127, false).contains("no rma-run there"));
+        assert!(why(255, true).ends_with("its agent is gone (exit status: 255)"));
+        assert!(why(3, false).contains("exit status: 3"));
+    }
+}

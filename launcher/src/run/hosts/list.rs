@@ -1,0 +1,216 @@
+//! Which hosts there are, and which ranks are on each.
+
+use std::path::Path;
+
+/// A host, as the user names it, and ranks that there may be on it, if that was said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostSlots {
+    /// Its name or address.
+    pub name: String,
+    /// Ranks that it takes.
+    pub slots: Option<u32>,
+}
+
+/// The ranks of a host: `ranks` in a row from `first` on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostPart {
+    /// Its name or address.
+    pub name: String,
+    /// Its first rank.
+    pub first: u32,
+    /// How many it has.
+    pub ranks: u32,
+}
+
+/// Reads `a:2,b:2`.
+///
+/// # Errors
+///
+/// A sentence that names what is wrong.
+pub fn parse_hosts(text: &str) -> Result<Vec<HostSlots>, String> {
+    let hosts = text.split(',').map(|entry| parse_host(entry.trim()));
+    distinct(hosts.collect::<Result<_, _>>()?)
+}
+
+/// Reads a file with a host a line: `a`, `a:2` or `a slots=2`; `#` begins a comment.
+///
+/// # Errors
+///
+/// A sentence that names the file, and what is wrong.
+pub fn read_hosts(path: &Path) -> Result<Vec<HostSlots>, String> {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("hosts of {shown}: cannot be read: {error}"))?;
+    let mut hosts = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        let host = parse_line(line).map_err(|why| format!("{shown}, line {number}: {why}"))?;
+        hosts.push(host);
+    }
+    if hosts.is_empty() {
+        return Err(format!("{shown} names no host: write one a line, such as `node1 slots=4`"));
+    }
+    distinct(hosts).map_err(|why| format!("{shown}: {why}"))
+}
+
+fn parse_line(line: &str) -> Result<HostSlots, String> {
+    let mut words = line.split_whitespace();
+    let mut host = parse_host(words.next().unwrap_or_default())?;
+    for word in words {
+        match word.strip_prefix("slots=") {
+            Some(slots) => host.slots = Some(parse_slots(slots, &host.name)?),
+            None => return Err(format!("{word:?} is not known: write `{} slots=N`", host.name)),
+        }
+    }
+    Ok(host)
+}
+
+fn parse_host(entry: &str) -> Result<HostSlots, String> {
+    // An address of the sixth version has colons of its own.
+    let (name, slots) = match entry.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((name, rest)) => match rest.strip_prefix(':') {
+            Some(slots) => (name, Some(slots)),
+            None if rest.is_empty() => (name, None),
+            None => return Err(format!("{entry:?} is no host: write it as [ADDRESS]:RANKS")),
+        },
+        None => match entry.split_once(':') {
+            Some((name, slots)) => (name, Some(slots)),
+            None => (entry, None),
+        },
+    };
+    // What begins with a dash would be an option of ssh.
+    let named = |byte: u8| byte.is_ascii_alphanumeric() || b"._-@:%".contains(&byte);
+    if name.is_empty() || name.starts_with('-') || !name.bytes().all(named) {
+        return Err(format!("{name:?} is no name of a host: write hosts as a:2,b:2"));
+    }
+    let slots = slots.map(|slots| parse_slots(slots, name)).transpose()?;
+    Ok(HostSlots { name: name.to_owned(), slots })
+}
+
+fn parse_slots(text: &str, name: &str) -> Result<u32, String> {
+    let slots = text.parse().ok().filter(|slots| *slots > 0);
+    slots.ok_or_else(|| format!("host {name} takes {text:?} ranks: write a number from 1 on"))
+}
+
+fn distinct(hosts: Vec<HostSlots>) -> Result<Vec<HostSlots>, String> {
+    let mut seen = std::collections::HashSet::new();
+    match hosts.iter().find(|host| !seen.insert(&host.name)) {
+        Some(HostSlots { name, .. }) => {
+            Err(format!("host {name} stands there twice: name it once, as {name}:RANKS"))
+        }
+        None => Ok(hosts),
+    }
+}
+
+/// Places `ranks` ranks, or as many as the hosts take; `each` is how many a host takes at most.
+/// Hosts are filled one after the other; those that no number was said for share equally.
+///
+/// # Errors
+///
+/// A sentence: there is no room for them.
+pub fn place(
+    hosts: &[HostSlots],
+    ranks: Option<u32>,
+    each: Option<u32>,
+) -> Result<Vec<HostPart>, String> {
+    let count = u32::try_from(hosts.len()).unwrap_or(u32::MAX).max(1);
+    let said: u32 = hosts.iter().filter_map(|host| host.slots).fold(0, u32::saturating_add);
+    let unsaid = hosts.iter().filter(|host| host.slots.is_none()).count();
+    let unsaid = u32::try_from(unsaid).unwrap_or(count);
+    let share = match (each, ranks) {
+        (Some(each), _) => each,
+        (None, Some(ranks)) => ranks.saturating_sub(said).div_ceil(unsaid.max(1)).max(1),
+        (None, None) => 1,
+    };
+    let room = |host: &HostSlots| match (host.slots, each) {
+        (Some(slots), Some(each)) => slots.min(each),
+        (Some(slots), None) => slots,
+        (None, _) => share,
+    };
+    let all = hosts.iter().map(room).fold(0, u32::saturating_add);
+    let ranks = ranks.unwrap_or(all);
+    if ranks > all {
+        return Err(format!(
+            "{ranks} ranks were asked for, but the hosts take {all} ({}): ask for fewer, or raise \
+             a number",
+            hosts
+                .iter()
+                .map(|host| format!("{}:{}", host.name, room(host)))
+                .collect::<Vec<_>>()
+                .join(",")
+        ));
+    }
+    let mut first = 0;
+    let mut parts = Vec::new();
+    for host in hosts {
+        let here = room(host).min(ranks - first);
+        if here > 0 {
+            parts.push(HostPart { name: host.name.clone(), first, ranks: here });
+        }
+        first += here;
+    }
+    Ok(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placed(hosts: &str, ranks: Option<u32>, each: Option<u32>) -> Result<Vec<u32>, String> {
+        let parts = place(&parse_hosts(hosts)?, ranks, each)?;
+        let mut next = 0;
+        for part in &parts {
+            assert_eq!(part.first, next, "in a row");
+            next += part.ranks;
+        }
+        Ok(parts.iter().map(|part| part.ranks).collect())
+    }
+
+    #[test]
+    fn ranks_fill_the_hosts() {
+        assert_eq!(placed("a:2,b:3", None, None), Ok(vec![2, 3]));
+        assert_eq!(placed("a:2,b:3", Some(3), None), Ok(vec![2, 1]));
+        assert_eq!(placed("a:2,b:3", Some(2), None), Ok(vec![2]));
+        assert_eq!(placed("a,b", None, None), Ok(vec![1, 1]));
+        assert_eq!(placed("a,b", Some(5), None), Ok(vec![3, 2]));
+        assert_eq!(placed("a,b", None, Some(4)), Ok(vec![4, 4]));
+        assert_eq!(placed("a:8,b", Some(6), Some(4)), Ok(vec![4, 2]));
+        assert_eq!(placed("a:1,b", Some(6), None), Ok(vec![1, 5]));
+        let error = placed("a:2,b:2", Some(5), None).unwrap_err();
+        assert!(error.contains("5 ranks") && error.contains("take 4 (a:2,b:2)"), "{error}");
+        assert!(placed("a:2,b:2", Some(4), Some(1)).is_err());
+    }
+
+    #[test]
+    fn names_of_hosts_are_checked() {
+        let name = |text: &str| parse_hosts(text).unwrap().pop().unwrap();
+        assert_eq!(name("[fe80::1%eth0]:2").name, "fe80::1%eth0");
+        assert_eq!(name("[::1]").slots, None);
+        assert_eq!(name("me@node1.example.org:3").slots, Some(3));
+        for bad in ["", "a,", "-oProxyCommand=x", "a b", "a;b", "a:0", "a:x", "[::1]2", "$(x)"] {
+            assert!(parse_hosts(bad).is_err(), "{bad:?}");
+        }
+        let twice = parse_hosts("a:1,b:2,a:1").unwrap_err();
+        assert!(twice.contains("host a stands there twice"), "{twice}");
+    }
+
+    #[test]
+    fn a_file_of_hosts_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let read = |text: &str| {
+            let path = dir.path().join("hosts");
+            std::fs::write(&path, text).unwrap();
+            read_hosts(&path)
+        };
+        let hosts = read("# mine\n\na slots=2 # two\nb:3\nc\n").unwrap();
+        let slots: Vec<_> = hosts.iter().map(|host| (&*host.name, host.slots)).collect();
+        assert_eq!(slots, [("a", Some(2)), ("b", Some(3)), ("c", None)]);
+        assert!(read("\n").unwrap_err().contains("names no host"));
+        assert!(read("a\nb tasks=2").unwrap_err().contains("line 2: \"tasks=2\""));
+        assert!(read("a\na").unwrap_err().contains("twice"));
+        assert!(read_hosts(Path::new("/no/such")).unwrap_err().contains("/no/such"));
+    }
+}

@@ -1,0 +1,630 @@
+//! Jobs on several hosts: an agent on each starts the ranks there, by a remote shell whose standard
+//! input and output are the connection to it. No port listens, and nothing but the remote shell
+//! decides who may start what where.
+
+mod address;
+mod agent;
+mod link;
+mod list;
+mod rumours;
+mod talk;
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinSet;
+
+use self::link::{Said, Stream};
+use self::rumours::{Message, Rumours};
+use self::talk::{Order, Print, Task, Word};
+use super::config;
+use super::cpus::ranges;
+use super::driver::Input;
+use super::machine::{Event, Exit};
+use super::processes::Processes;
+use super::report::RunError;
+use super::spec::{Bind, Spec, Stdin};
+use super::start::in_foreground;
+use crate::{BOOTSTRAP_VAR, JOB_VAR, Job, RANK_VAR, SECRET_VAR, wire};
+
+pub use self::agent::agent;
+pub(super) use self::link::{Relayed, Said as HostSaid};
+pub use self::list::{HostPart, HostSlots, parse_hosts, place, read_hosts};
+
+/// How long agents may take to end when all is over, and the remote shells after them.
+const CLOSING: Duration = Duration::from_secs(3);
+/// How long all hosts may take to stop their ranks.
+const PAUSING: Duration = Duration::from_secs(1);
+/// Bytes of input that are on their way to rank 0 at most.
+const INPUT_WINDOW: usize = 64 << 10;
+
+/// Variables that ranks on other hosts get from this environment, besides those of `--env`: by the
+/// beginning of their names.
+const PASSED: [&str; 3] = ["RMA_", "FI_", "RUST_BACKTRACE"];
+/// But for those that each rank has its own of.
+const OWN: [&str; 9] = [
+    BOOTSTRAP_VAR,
+    RANK_VAR,
+    SECRET_VAR,
+    JOB_VAR,
+    "RMA_SIZE",
+    "RMA_NODE",
+    "RMA_LOCAL_RANK",
+    "RMA_LOCAL_SIZE",
+    "RMA_HOST",
+];
+
+/// Hosts that the ranks of a job are on. The program that runs the job is its own agent there: its
+/// `main` begins with [`agent`] if its first argument is `agent`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remote {
+    /// The hosts, and the ranks on each: all of the job, in order.
+    pub hosts: Vec<HostPart>,
+    /// The remote shell, as a program and its arguments, behind which a host and a command line
+    /// for a shell there are put. `None`: ssh, or none for the host `localhost`.
+    pub shell: Option<Vec<OsString>>,
+    /// A host that says nothing for so long is lost; so is the launcher for a host.
+    pub silence: Duration,
+}
+
+/// What ssh is asked for: never for a password.
+const SSH: [&str; 4] = ["ssh", "-T", "-o", "BatchMode=yes"];
+
+impl Remote {
+    /// Those hosts, by ssh.
+    pub fn new(hosts: Vec<HostPart>) -> Remote {
+        Remote { hosts, shell: None, silence: Duration::from_secs(10) }
+    }
+
+    /// The command that starts an agent.
+    fn command(&self, host: &str, agent: &Path) -> Vec<OsString> {
+        let shell = match &self.shell {
+            None if host == "localhost" => return vec![agent.into(), "agent".into()],
+            None => SSH.map(OsString::from).to_vec(),
+            Some(shell) => shell.clone(),
+        };
+        let mut line = quoted(agent);
+        line.push(" agent");
+        shell.into_iter().chain([host.into(), line]).collect()
+    }
+}
+
+/// For a shell.
+fn quoted(path: &Path) -> OsString {
+    let mut text = vec![b'\''];
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'\'' => text.extend(b"'\\''"),
+            other => text.push(*other),
+        }
+    }
+    text.push(b'\'');
+    OsString::from_vec(text)
+}
+
+/// A host, as the launcher knows it.
+#[derive(Debug)]
+struct Link {
+    part: HostPart,
+    orders: UnboundedSender<Order>,
+    /// The remote shell, which leads a group.
+    shell: Pid,
+    is_ready: bool,
+    has_started: bool,
+    is_lost: bool,
+    /// What its agent told of it.
+    cpus: u32,
+    address: String,
+    /// Ranks that run there.
+    running: Vec<u32>,
+    /// Ranks that have not ended, started or not.
+    left: Vec<u32>,
+}
+
+/// The hosts of a job, none if its ranks are on this machine.
+pub(super) struct Hosts {
+    links: Vec<Link>,
+    rumours: Rumours,
+    conversations: JoinSet<()>,
+    /// Hosts whose ranks are stopped.
+    paused: Arc<Semaphore>,
+    /// Input of rank 0, which is read when there is room on its way.
+    input: Option<(Box<dyn Read + Send>, mpsc::Receiver<usize>)>,
+    taken: Option<mpsc::Sender<usize>>,
+    is_started: bool,
+    is_held: bool,
+    is_over: bool,
+}
+
+/// Streams of ranks on other hosts.
+pub(super) type Streams = Vec<(u32, Stream, Relayed)>;
+
+impl Hosts {
+    /// Starts an agent on each host, which looks whether its part can be done.
+    pub(super) fn connect(
+        spec: &Spec,
+        remote: &Remote,
+        name: &str,
+        program: &Path,
+        processes: &mut Processes,
+        inputs: &UnboundedSender<Input>,
+    ) -> Result<(Hosts, Streams), RunError> {
+        let system = |what| move |source| RunError::System { what, source };
+        let unreadable = |source| RunError::System { what: "reading the program", source };
+        let agent = std::env::current_exe().map_err(system("asking where rma-run is"))?;
+        let program = std::path::absolute(program).map_err(unreadable)?;
+        let own = Print::of(Path::new("/proc/self/exe")).map_err(system("reading rma-run"))?;
+        let program_print = Print::of(&program).map_err(unreadable)?;
+        let dir = spec.dir.clone().map_or_else(std::env::current_dir, std::path::absolute);
+        let dir = dir.map_err(system("asking for the current folder"))?;
+        let input = input_of(spec);
+        let bytes = |text: &OsString| text.as_bytes().to_vec();
+        let task = Task {
+            name: String::new(),
+            hosts: remote.hosts.iter().map(|part| part.name.clone()).collect(),
+            host: 0,
+            first: 0,
+            ranks: 0,
+            job: job(spec, remote),
+            program: program.as_os_str().as_bytes().to_vec(),
+            called: bytes(&spec.program),
+            args: spec.args.iter().map(bytes).collect(),
+            dir: dir.as_os_str().as_bytes().to_vec(),
+            env: environment(spec),
+            bind: spec.bind == Bind::Core,
+            kill_after: spec.kill_after,
+            silence: remote.silence,
+            has_input: input.is_some(),
+            launcher_print: own,
+            program_print,
+        };
+        let mut hosts = Hosts::unconnected(&remote.hosts);
+        let (taken, takes) = mpsc::channel();
+        (hosts.taken, hosts.input) = (Some(taken), input.map(|input| (input, takes)));
+        let mut streams = Vec::new();
+        for (host, part) in (0..).zip(&remote.hosts) {
+            let task = Task {
+                // Each has a name of its own: hosts may be containers that see each other's
+                // processes.
+                name: format!("{name}.{host}"),
+                host,
+                first: part.first,
+                ranks: part.ranks,
+                ..task.clone()
+            };
+            let command = remote.command(&part.name, &agent);
+            let (shell, orders) = hosts.talk(task, part, &command, inputs, &mut streams)?;
+            processes.add_helper(shell);
+            hosts.links.push(Link {
+                part: part.clone(),
+                orders,
+                shell,
+                is_ready: false,
+                has_started: false,
+                is_lost: false,
+                cpus: 0,
+                address: String::new(),
+                running: Vec::new(),
+                left: (part.first..part.first + part.ranks).collect(),
+            });
+        }
+        Ok((hosts, streams))
+    }
+
+    fn talk(
+        &mut self,
+        task: Task,
+        part: &HostPart,
+        command: &[OsString],
+        inputs: &UnboundedSender<Input>,
+        streams: &mut Streams,
+    ) -> Result<(Pid, UnboundedSender<Order>), RunError> {
+        let (orders, said) = tokio::sync::mpsc::unbounded_channel();
+        let mut outputs = Vec::new();
+        for rank in part.first..part.first + part.ranks {
+            for stream in [Stream::Out, Stream::Err] {
+                let (sender, relayed) = link::relay(rank, stream, orders.clone());
+                outputs.push(sender);
+                streams.push((rank, stream, relayed));
+            }
+        }
+        let failed = |source| RunError::Host {
+            host: part.name.clone(),
+            why: format!("{} cannot be started: {source}", shown(command)),
+            code: 1,
+        };
+        let shell = link::start(command).map_err(failed)?;
+        let pid = Pid::from_child(&shell);
+        let conversation = link::Conversation::new(task, shell, command, outputs, inputs.clone());
+        let conversation = conversation.map_err(failed)?;
+        self.conversations.spawn(conversation.carry_on(orders.clone(), said));
+        Ok((pid, orders))
+    }
+
+    /// A job on this machine.
+    pub(super) fn none() -> Hosts {
+        Hosts::unconnected(&[])
+    }
+
+    fn unconnected(parts: &[HostPart]) -> Hosts {
+        let ranks = |part: &HostPart| part.first..part.first + part.ranks;
+        Hosts {
+            links: Vec::new(),
+            rumours: Rumours::new(parts.iter().map(ranks).collect()),
+            conversations: JoinSet::new(),
+            paused: Arc::new(Semaphore::new(0)),
+            input: None,
+            taken: None,
+            is_started: false,
+            is_held: false,
+            is_over: false,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.links.is_empty()
+    }
+
+    /// What a host has said means that for the job. Things to be said to the user are notes.
+    pub(super) fn hear(&mut self, host: usize, said: Said) -> Vec<Input> {
+        let Some(link) = self.links.get_mut(host) else { return Vec::new() };
+        let word = match said {
+            Said::Word(word) => word,
+            Said::Lost(why) => return self.lost(host, why),
+        };
+        let rank = match word {
+            Word::Ready { cpus, address } => {
+                link.is_ready = true;
+                (link.cpus, link.address) = (cpus, address);
+                self.start_if_ready();
+                return Vec::new();
+            }
+            Word::Refused { why, code } | Word::NotStarted { why, code } => {
+                let host = link.part.name.clone();
+                return vec![Input::NotStarted(RunError::Host { host, why, code })];
+            }
+            Word::StartEnded => {
+                link.has_started = true;
+                return self.start_ended();
+            }
+            Word::InputTaken { bytes } => {
+                // Fails when there is no input any more.
+                self.taken.iter().for_each(|taken| _ = taken.send(bytes as usize));
+                return Vec::new();
+            }
+            Word::Note { text } => return vec![Input::Note(text)],
+            Word::Stranger { why } => return vec![Input::Refused(why)],
+            Word::Paused => {
+                self.paused.add_permits(1);
+                return Vec::new();
+            }
+            // Told where they arrive.
+            Word::Beat | Word::Output { .. } | Word::OutputEnded { .. } => return Vec::new(),
+            Word::Started { rank }
+            | Word::Joined { rank }
+            | Word::Part { rank, .. }
+            | Word::Left { rank, .. }
+            | Word::Departed { rank, .. }
+            | Word::Disconnected { rank }
+            | Word::Exited { rank, .. }
+            | Word::CoreDumped { rank }
+            | Word::OutOfMemory { rank } => rank,
+        };
+        if !(link.part.first..link.part.first + link.part.ranks).contains(&rank) {
+            return self.lost(host, format!("its agent told of rank {rank}, which is elsewhere"));
+        }
+        self.hear_of(host, rank, word).into_iter().collect()
+    }
+
+    fn hear_of(&mut self, host: usize, rank: u32, word: Word) -> Option<Input> {
+        let link = self.links.get_mut(host)?;
+        let event = match word {
+            Word::Started { .. } => {
+                link.running.push(rank);
+                Event::Started(rank)
+            }
+            Word::Joined { .. } => {
+                let messages = self.rumours.joined(rank);
+                self.tell(messages);
+                Event::Joined(rank)
+            }
+            Word::Part { mine, .. } => return Some(Input::Part { rank, mine }),
+            Word::Left { failed, missed, .. } => {
+                if failed {
+                    let messages = self.rumours.gone(rank, crate::Fate::Failed);
+                    self.tell(messages);
+                }
+                Event::Left { rank, failed, missed }
+            }
+            Word::Departed { fate, .. } => {
+                let messages = self.rumours.gone(rank, fate);
+                self.tell(messages);
+                return None;
+            }
+            Word::Disconnected { .. } => {
+                let messages = self.rumours.disconnected(rank);
+                self.tell(messages);
+                Event::Disconnected(rank)
+            }
+            Word::Exited { status, by_signal, .. } => {
+                link.running.retain(|other| *other != rank);
+                link.left.retain(|other| *other != rank);
+                let number = status.cast_signed();
+                let exit = if by_signal { Exit::Signal(number) } else { Exit::Status(number) };
+                if by_signal {
+                    let messages = self.rumours.gone(rank, crate::Fate::Failed);
+                    self.tell(messages);
+                }
+                Event::Exited { rank, exit }
+            }
+            Word::CoreDumped { .. } => return Some(Input::CoreDumped(rank)),
+            Word::OutOfMemory { .. } => return Some(Input::OutOfMemory(rank)),
+            _ => return None,
+        };
+        Some(Input::Event(event))
+    }
+
+    /// A host is gone, or not to be believed.
+    fn lost(&mut self, host: usize, why: String) -> Vec<Input> {
+        let link = &mut self.links[host];
+        if link.is_lost || self.is_over {
+            link.is_lost = true;
+            return Vec::new();
+        }
+        link.is_lost = true;
+        // It may hang.
+        let _ = kill_process_group(link.shell, Signal::KILL);
+        let name = link.part.name.clone();
+        if !self.is_started {
+            return vec![Input::NotStarted(RunError::Host { host: name, why, code: 1 })];
+        }
+        let (running, left) = (std::mem::take(&mut link.running), std::mem::take(&mut link.left));
+        let ranks = match left.len() {
+            0 => String::new(),
+            1 => format!("; rank {} is lost with it", left[0]),
+            _ => format!("; ranks {} are lost with it", ranges(&left)),
+        };
+        let mut inputs = vec![Input::HostLost(format!("host {name}: {why}{ranks}"))];
+        for rank in left {
+            let messages = self.rumours.gone(rank, crate::Fate::Failed);
+            self.tell(messages);
+            if !running.contains(&rank) {
+                inputs.push(Input::Event(Event::Started(rank)));
+            }
+            inputs.push(Input::Event(Event::Exited { rank, exit: Exit::Lost }));
+        }
+        inputs.extend(self.start_ended());
+        inputs
+    }
+
+    fn start_ended(&self) -> Vec<Input> {
+        let all = self.links.iter().all(|link| link.has_started || link.is_lost);
+        if all { vec![Input::Event(Event::StartEnded)] } else { Vec::new() }
+    }
+
+    fn start_if_ready(&mut self) {
+        if self.is_started || self.is_held || !self.links.iter().all(|link| link.is_ready) {
+            return;
+        }
+        self.is_started = true;
+        self.order(|| Order::Start);
+        let first = self.links.first().map(|link| link.orders.clone());
+        if let (Some(orders), Some((input, takes))) = (first, self.input.take()) {
+            // Without the thread, rank 0 reads nothing.
+            let read = move || read_input(input, &takes, &orders);
+            let _ = std::thread::Builder::new().name("input".into()).spawn(read);
+        }
+    }
+
+    /// What there is to say of the hosts once ranks are started there: whether they share CPUs, and
+    /// a line for each.
+    pub(super) fn map(&self) -> Option<(bool, Vec<String>)> {
+        if !self.is_started {
+            return None;
+        }
+        let over = self.links.iter().any(|link| link.part.ranks > link.cpus);
+        let line = |link: &Link| {
+            let HostPart { name, first, ranks } = &link.part;
+            let ranks: Vec<u32> = (*first..first + ranks).collect();
+            let (ranks, cpus, address) = (ranges(&ranks), link.cpus, &link.address);
+            format!("host {name}: ranks {ranks} on {cpus} CPUs, reached at {address}")
+        };
+        Some((over, self.links.iter().map(line).collect()))
+    }
+
+    fn order(&self, order: impl Fn() -> Order) {
+        // Fails for a host that is gone.
+        self.links.iter().for_each(|link| _ = link.orders.send(order()));
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        self.order(|| Order::Signal { rank: None, number: signal.as_raw().unsigned_abs() });
+    }
+
+    pub(super) fn signal_rank(&self, rank: u32, signal: Signal) {
+        let number = signal.as_raw().unsigned_abs();
+        if let Some(link) = self.of(rank) {
+            let _ = link.orders.send(Order::Signal { rank: Some(rank), number });
+        }
+    }
+
+    /// The host of a rank, as it was named.
+    pub(super) fn name_of(&self, rank: u32) -> Option<&str> {
+        self.of(rank).map(|link| &*link.part.name)
+    }
+
+    fn of(&self, rank: u32) -> Option<&Link> {
+        let holds = |part: &HostPart| (part.first..part.first + part.ranks).contains(&rank);
+        self.links.iter().find(|link| holds(&link.part))
+    }
+
+    /// Starts no more ranks; says so the first time, and whether none was started at all.
+    pub(super) fn hold(&mut self) -> bool {
+        if std::mem::replace(&mut self.is_held, true) || self.links.is_empty() {
+            return false;
+        }
+        self.order(|| Order::Hold);
+        !self.is_started
+    }
+
+    /// Passes on what ranks are answered.
+    pub(super) fn answer(&self, ranks: &[u32], frame: &[u8]) {
+        for link in &self.links {
+            let part = link.part.first..link.part.first + link.part.ranks;
+            let ranks: Vec<u32> =
+                ranks.iter().copied().filter(|rank| part.contains(rank)).collect();
+            if !ranks.is_empty() {
+                let _ = link.orders.send(Order::Answer { ranks, frame: frame.to_vec() });
+            }
+        }
+    }
+
+    fn tell(&self, messages: Vec<Message>) {
+        for (ranks, message) in messages {
+            if let Ok(frame) = wire::encode(&message) {
+                self.answer(&ranks, &frame);
+            }
+        }
+    }
+
+    /// Stops all ranks, as this process is about to be.
+    pub(super) async fn stop(&self) {
+        let there = self.links.iter().filter(|link| link.is_ready && !link.is_lost).count();
+        self.signal(Signal::STOP);
+        self.order(|| Order::Pause);
+        let paused = self.paused.acquire_many(there as u32);
+        if let Ok(Ok(paused)) = tokio::time::timeout(PAUSING, paused).await {
+            paused.forget();
+        }
+    }
+
+    /// Kills what is left everywhere; hosts end when what was printed there is here.
+    pub(super) fn end(&mut self, stuck: &[u32]) {
+        self.is_over = true;
+        self.order(|| Order::End { stuck: stuck.to_vec() });
+        for link in self.links.iter().filter(|link| !link.is_ready && !link.is_lost) {
+            // It may be about to log in.
+            let _ = kill_process_group(link.shell, Signal::KILL);
+        }
+    }
+
+    /// Waits for all agents to end, but not for long.
+    pub(super) async fn close(&mut self, processes: &mut Processes) {
+        let ended = async |conversations: &mut JoinSet<()>| {
+            while conversations.join_next().await.is_some() {}
+        };
+        if tokio::time::timeout(CLOSING, ended(&mut self.conversations)).await.is_err() {
+            for link in &self.links {
+                let _ = kill_process_group(link.shell, Signal::KILL);
+            }
+            let _ = tokio::time::timeout(CLOSING, ended(&mut self.conversations)).await;
+        }
+        self.links.iter().for_each(|link| processes.release_helper(link.shell));
+    }
+}
+
+/// What ranks are told of the job; each host adds what it knows.
+fn job(spec: &Spec, remote: &Remote) -> Job {
+    Job {
+        rank: 0,
+        size: spec.ranks,
+        nodes: remote.hosts.len() as u32,
+        cores: 0,
+        oversubscribed: false,
+        bound_cpus: Vec::new(),
+        explain: spec.explain,
+        wait_timeout: spec.wait_timeout,
+        hints: spec.hints.clone(),
+        config: config::told(spec),
+        progress_agent: spec.progress_agent,
+        host: None,
+    }
+}
+
+/// The environment by rule, and what the user says.
+fn environment(spec: &Spec) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+    let passed = std::env::vars_os().filter(|(name, _)| {
+        let name = name.to_string_lossy();
+        PASSED.iter().any(|start| name.starts_with(start)) && !OWN.contains(&&*name)
+    });
+    let passed = passed.map(|(name, value)| (name.into_vec(), Some(value.into_vec())));
+    let said = spec.env.iter().map(|(name, value)| {
+        (name.as_bytes().to_vec(), value.as_ref().map(|value| value.as_bytes().to_vec()))
+    });
+    passed.chain(said).collect()
+}
+
+/// What rank 0 is to read.
+fn input_of(spec: &Spec) -> Option<Box<dyn Read + Send>> {
+    match &spec.stdin {
+        Stdin::Null => None,
+        Stdin::Bytes(bytes) => Some(Box::new(std::io::Cursor::new(bytes.clone()))),
+        // A terminal stops a process that reads it from the background.
+        Stdin::Inherit
+            if rustix::termios::isatty(rustix::stdio::stdin())
+                && !(spec.dedicated && in_foreground()) =>
+        {
+            None
+        }
+        Stdin::Inherit => {
+            let input = rustix::io::dup(rustix::stdio::stdin()).ok()?;
+            Some(Box::new(std::fs::File::from(input)))
+        }
+    }
+}
+
+/// Sends it, as much as there is room for on the way.
+fn read_input(
+    mut input: Box<dyn Read + Send>,
+    takes: &mpsc::Receiver<usize>,
+    orders: &UnboundedSender<Order>,
+) {
+    let mut room = INPUT_WINDOW;
+    let mut piece = [0; 4096];
+    loop {
+        while room < piece.len() {
+            let Ok(taken) = takes.recv() else { return };
+            room += taken;
+        }
+        room += takes.try_iter().sum::<usize>();
+        // What cannot be read is at its end.
+        let count = input.read(&mut piece).unwrap_or(0);
+        if orders.send(Order::Input { bytes: piece[..count].to_vec() }).is_err() || count == 0 {
+            return;
+        }
+        room -= count;
+    }
+}
+
+/// A command as people write it.
+fn shown(command: &[OsString]) -> String {
+    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    format!("`{}`", words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_remote_shell_gets_one_command_line() {
+        let mut remote = Remote::new(Vec::new());
+        let agent = Path::new("/opt/it's here/rma-run");
+        let command = remote.command("a", agent);
+        assert_eq!(
+            shown(&command),
+            "`ssh -T -o BatchMode=yes a '/opt/it'\\''s here/rma-run' agent`"
+        );
+        assert_eq!(remote.command("localhost", agent).len(), 2);
+        remote.shell = Some(vec!["rsh".into(), "-p".into(), "2".into()]);
+        let command = remote.command("localhost", Path::new("/bin/rma-run"));
+        assert_eq!(shown(&command), "`rsh -p 2 localhost '/bin/rma-run' agent`");
+    }
+}

@@ -1,0 +1,283 @@
+//! What a launcher and the agent of a host say to each other: frames of the bootstrap's form, over
+//! the agent's standard input and output.
+
+use std::time::Duration;
+
+use crate::Job;
+use crate::client::Fate;
+use crate::codec::{wire_enum, wire_struct};
+
+/// First line of an agent; what a login shell prints before it is skipped. The number changes
+/// whenever a message does.
+pub(super) const GREETING: &str = "rma-run agent 1";
+/// What an agent of any version begins with.
+pub(super) const ANY_GREETING: &str = "rma-run agent ";
+/// How often each side says that it is there.
+pub(super) const BEAT: Duration = Duration::from_secs(1);
+/// Bytes of one stream of a rank that are on their way at most.
+pub(super) const WINDOW: u32 = 64 << 10;
+/// Bytes of output in one message.
+pub(super) const PIECE: usize = 16 << 10;
+
+/// What a file holds, to tell builds apart: its length, and a checksum. No protection against who
+/// means harm: such a one has the host already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Print {
+    pub(super) len: u64,
+    pub(super) sum: u64,
+}
+
+/// The part of a job that a host has. Names of files and variables are bytes.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Task {
+    /// The job's name on that host.
+    pub(super) name: String,
+    /// All hosts, as the user calls them.
+    pub(super) hosts: Vec<String>,
+    /// Which of them this is.
+    pub(super) host: u32,
+    pub(super) first: u32,
+    pub(super) ranks: u32,
+    pub(super) job: Job,
+    /// The program's absolute path, and what the user calls it.
+    pub(super) program: Vec<u8>,
+    pub(super) called: Vec<u8>,
+    pub(super) args: Vec<Vec<u8>>,
+    pub(super) dir: Vec<u8>,
+    pub(super) env: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    pub(super) bind: bool,
+    pub(super) kill_after: Duration,
+    /// Silence after which the other side is taken for gone.
+    pub(super) silence: Duration,
+    /// Rank 0 reads what the launcher sends.
+    pub(super) has_input: bool,
+    /// What the launcher's own files are.
+    pub(super) launcher_print: Print,
+    pub(super) program_print: Print,
+}
+
+/// To an agent.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Order {
+    /// Look whether that can be done. The first one.
+    Prepare { task: Box<Task> },
+    /// Start the ranks.
+    Start,
+    /// Start no more of them.
+    Hold,
+    /// Pass that signal to all ranks, or one.
+    Signal { rank: Option<u32>, number: u32 },
+    /// For those ranks, from the launcher.
+    Answer { ranks: Vec<u32>, frame: Vec<u8> },
+    /// So much of a rank's output was taken.
+    Taken { rank: u32, is_err: bool, bytes: u32 },
+    /// For rank 0's standard input; nothing is its end.
+    Input { bytes: Vec<u8> },
+    /// I am here.
+    Beat,
+    /// I am about to be stopped, and say nothing until I go on.
+    Pause,
+    /// Kill what is left, but for ranks that even that does not end; and end.
+    End { stuck: Vec<u32> },
+}
+
+/// From an agent.
+#[derive(Debug, Clone, PartialEq)]
+pub(in super::super) enum Word {
+    /// It can be done; so many CPUs, and an address that other hosts reach.
+    Ready {
+        cpus: u32,
+        address: String,
+    },
+    /// It cannot, and what rma-run is to exit with.
+    Refused {
+        why: String,
+        code: u8,
+    },
+    Started {
+        rank: u32,
+    },
+    NotStarted {
+        why: String,
+        code: u8,
+    },
+    StartEnded,
+    Joined {
+        rank: u32,
+    },
+    Part {
+        rank: u32,
+        mine: Vec<u8>,
+    },
+    Left {
+        rank: u32,
+        failed: bool,
+        missed: Option<u32>,
+    },
+    Departed {
+        rank: u32,
+        fate: Fate,
+    },
+    Disconnected {
+        rank: u32,
+    },
+    /// With a status, or by a signal.
+    Exited {
+        rank: u32,
+        status: u32,
+        by_signal: bool,
+    },
+    CoreDumped {
+        rank: u32,
+    },
+    OutOfMemory {
+        rank: u32,
+    },
+    Output {
+        rank: u32,
+        is_err: bool,
+        bytes: Vec<u8>,
+    },
+    OutputEnded {
+        rank: u32,
+        is_err: bool,
+    },
+    /// Rank 0 has taken so much of its input.
+    InputTaken {
+        bytes: u32,
+    },
+    Note {
+        text: String,
+    },
+    /// A caller at the port of the host was refused.
+    Stranger {
+        why: String,
+    },
+    Beat,
+    /// Ranks are stopped, and silence is no failure from now on.
+    Paused,
+}
+
+wire_struct!(Print { len, sum });
+wire_struct!(Task {
+    name,
+    hosts,
+    host,
+    first,
+    ranks,
+    job,
+    program,
+    called,
+    args,
+    dir,
+    env,
+    bind,
+    kill_after,
+    silence,
+    has_input,
+    launcher_print,
+    program_print,
+});
+wire_enum!(Order {
+    0 = Prepare { task: task },
+    1 = Start {},
+    2 = Hold {},
+    3 = Signal { rank: rank, number: number },
+    4 = Answer { ranks: ranks, frame: frame },
+    5 = Taken { rank: rank, is_err: is_err, bytes: bytes },
+    6 = Input { bytes: bytes },
+    7 = Beat {},
+    8 = Pause {},
+    9 = End { stuck: stuck },
+});
+wire_enum!(Word {
+    0 = Ready { cpus: cpus, address: address },
+    1 = Refused { why: why, code: code },
+    2 = Started { rank: rank },
+    3 = NotStarted { why: why, code: code },
+    4 = StartEnded {},
+    5 = Joined { rank: rank },
+    6 = Part { rank: rank, mine: mine },
+    7 = Left { rank: rank, failed: failed, missed: missed },
+    8 = Departed { rank: rank, fate: fate },
+    9 = Disconnected { rank: rank },
+    10 = Exited { rank: rank, status: status, by_signal: by_signal },
+    11 = CoreDumped { rank: rank },
+    12 = OutOfMemory { rank: rank },
+    13 = Output { rank: rank, is_err: is_err, bytes: bytes },
+    14 = OutputEnded { rank: rank, is_err: is_err },
+    15 = InputTaken { bytes: bytes },
+    16 = Note { text: text },
+    17 = Stranger { why: why },
+    18 = Beat {},
+    19 = Paused {},
+});
+
+impl Print {
+    /// Of a file, read to its end.
+    pub(super) fn of(path: &std::path::Path) -> std::io::Result<Print> {
+        use std::io::Read;
+        let mut file = std::fs::File::open(path)?;
+        let (mut len, mut sum) = (0u64, 0xcbf2_9ce4_8422_2325_u64);
+        let mut block = vec![0; 1 << 20];
+        let mut filled = 0;
+        loop {
+            let count = file.read(&mut block[filled..])?;
+            filled += count;
+            if count > 0 && filled < block.len() {
+                continue;
+            }
+            len += filled as u64;
+            block[filled..].fill(0);
+            let (words, _) = block[..filled.next_multiple_of(8)].as_chunks::<8>();
+            for word in words {
+                let mixed = (sum ^ u64::from_le_bytes(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                sum = mixed ^ (mixed >> 29);
+            }
+            if count == 0 {
+                return Ok(Print { len, sum });
+            }
+            filled = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire;
+
+    #[test]
+    fn a_changed_byte_is_another_build() {
+        let dir = tempfile::tempdir().unwrap();
+        let print = |bytes: &[u8]| {
+            let path = dir.path().join("file");
+            std::fs::write(&path, bytes).unwrap();
+            Print::of(&path).unwrap()
+        };
+        let bytes = vec![7; (1 << 20) + 13];
+        let whole = print(&bytes);
+        assert_eq!(whole.len, bytes.len() as u64);
+        for at in [0, 1 << 19, (1 << 20) - 1, 1 << 20, bytes.len() - 1] {
+            let mut other = bytes.clone();
+            other[at] ^= 1;
+            assert_ne!(print(&other), whole, "byte {at}");
+        }
+        assert_ne!(print(&bytes[1..]), whole);
+        assert_eq!(print(&bytes), whole);
+    }
+
+    #[test]
+    fn words_and_orders_travel() {
+        let orders = [Order::Start, Order::Beat, Order::Input { bytes: vec![1] }];
+        for order in orders {
+            let frame = wire::encode(&order).unwrap();
+            assert_eq!(wire::decode::<Order>(&frame[4..]).unwrap(), order);
+        }
+        let words = [Word::Paused, Word::Exited { rank: 1, status: 2, by_signal: true }];
+        for word in words {
+            let frame = wire::encode(&word).unwrap();
+            assert_eq!(wire::decode::<Word>(&frame[4..]).unwrap(), word);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What the user is told before ranks run, or when it is known where.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::bootstrap::Plan;
+use super::cpus;
+use super::driver::Driver;
+use super::program;
+use super::spec::Bind;
+
+impl Driver<'_> {
+    /// Says what there is to say before the first rank runs.
+    pub(super) fn introduce(
+        &self,
+        plan: &Plan,
+        cpus: &[u32],
+        programs: &[program::Found],
+        address: SocketAddr,
+        room: &str,
+    ) {
+        let (ranks, cores) = (self.spec.ranks, cpus.len());
+        let over = plan.job.oversubscribed;
+        if over && !self.spec.oversubscribe && !self.spec.quiet {
+            self.sink.note(&format!(
+                "{ranks} ranks share {cores} CPUs: waiting ranks will sleep instead of spinning \
+                 (--oversubscribe says that this is meant)"
+            ));
+        }
+        if !self.spec.explain {
+            return;
+        }
+        let waiting = match over {
+            true => "ranks sleep at once (more ranks than CPUs)",
+            false => "ranks spin briefly, yield, then sleep",
+        };
+        let nodes = match self.spec.nodes() {
+            1 => "this machine".to_owned(),
+            nodes => format!(
+                "{nodes} of {} ranks each, pretended: messages only between them",
+                ranks.div_ceil(nodes)
+            ),
+        };
+        let binding = match self.spec.bind {
+            Bind::None => "none".to_owned(),
+            Bind::Core => format!("core (rank r on CPU r of {}, in turn)", cpus::ranges(cpus)),
+        };
+        let limit = |limit: Option<Duration>| match limit {
+            Some(limit) => format!("{} s", limit.as_secs_f64()),
+            None => "none".to_owned(),
+        };
+        for (program, file) in programs {
+            let from = match program.first {
+                0 => String::new(),
+                first => format!(", from rank {first} on"),
+            };
+            self.sink.note(&format!("explain: program {}{from}", file.display()));
+        }
+        self.sink.note(&format!(
+            "explain: {ranks} ranks on {cores} CPUs ({}), oversubscribed: {over}\n\
+             explain: nodes: {nodes}\n\
+             explain: binding: {binding}\n\
+             explain: bootstrap: {address}, hello keyed with a secret of this job\n\
+             explain: waiting: {waiting}; longest wait: {}\n\
+             explain: time limit of the job: {}\n\
+             explain: room: {room}",
+            cpus::ranges(cpus),
+            limit(self.spec.wait_timeout),
+            limit(self.spec.timeout),
+        ));
+    }
+
+    /// The same, of hosts, as soon as all are known.
+    pub(super) fn introduce_hosts(&mut self) {
+        if self.is_introduced {
+            return;
+        }
+        let Some((over, lines)) = self.hosts.map() else { return };
+        self.is_introduced = true;
+        if over && !self.spec.oversubscribe && !self.spec.quiet {
+            self.sink.note(
+                "some hosts have fewer CPUs than ranks: waiting ranks will sleep there instead of \
+                 spinning (--oversubscribe says that this is meant)",
+            );
+        }
+        if self.spec.explain {
+            lines.iter().for_each(|line| self.sink.note(&format!("explain: {line}")));
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Jobs on several hosts. A script is the remote shell: it runs the agent on this machine, with an
+//! environment and a session of its own, as one elsewhere would be.
+
+mod support;
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Output;
+
+use rustix::process::Signal;
+use support::*;
+
+/// Hosts of some kinds, by their names; all others are in order.
+const SHELL: &str = r#"#!/bin/sh
+case $1 in
+    nowhere) echo "ssh: Could not resolve hostname nowhere" >&2; exit 255;;
+    bare) exec sh -c "exec /no/such/rma-run agent";;
+    silent) exit 0;;
+    chatty) echo "Welcome to $1"; printf 'no end of a line';;
+    older) echo "rma-run agent 0"; exec cat;;
+    other) set -- "$1" "'${0%/*}/other-build' agent";;
+esac
+[ "$1" = chatty ] && echo
+cd /
+exec setsid --wait env -i PATH="$PATH" LANG=C sh -c "exec $2"
+"#;
+
+struct Remote {
+    folder: tempfile::TempDir,
+}
+
+impl Remote {
+    fn new() -> Remote {
+        let folder = tempfile::tempdir().unwrap();
+        let shell = folder.path().join("rsh");
+        std::fs::write(&shell, SHELL).unwrap();
+        std::fs::set_permissions(&shell, PermissionsExt::from_mode(0o755)).unwrap();
+        Remote { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn line<'a>(&self, hosts: &'a str, rest: &[&'a str]) -> Vec<String> {
+        let shell = self.path("rsh").display().to_string();
+        let line = ["--hosts", hosts, "--ssh-command", &shell, "-q"];
+        line.iter().chain(rest).map(|&word| word.to_owned()).collect()
+    }
+
+    fn job(&self, hosts: &str, rest: &[&str]) -> Output {
+        let line = self.line(hosts, rest);
+        job(&line.iter().map(|word| &**word).collect::<Vec<_>>())
+    }
+
+    fn start(&self, hosts: &str, rest: &[&str]) -> Running {
+        let line = self.line(hosts, rest);
+        Running::start(&line.iter().map(|word| &**word).collect::<Vec<_>>())
+    }
+
+    #[track_caller]
+    fn refused(&self, hosts: &str, code: i32, part: &str) {
+        let output = self.job(hosts, &["echo", "ran"]);
+        let text = stderr(&output);
+        assert_eq!((output.status.code(), &*stdout(&output)), (Some(code), ""), "{text}");
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+/// A rank that tells of its agent, and then stays.
+const STAY: &str = "echo host $RMA_NODE pid $PPID; sleep 1000 & wait";
+
+/// The agents of those hosts, as ranks that [`STAY`] tell of them.
+fn agents(job: &mut Running, hosts: usize) -> Vec<rustix::process::Pid> {
+    let mut lines: Vec<String> = (0..hosts).map(|_| job.line()).collect();
+    lines.sort();
+    lines.iter().map(|line| pid_in(line)).collect()
+}
+
+#[test]
+fn ranks_of_all_hosts_know_their_place() {
+    let remote = Remote::new();
+    let script = "echo $RMA_RANK $RMA_SIZE $RMA_NODE $RMA_LOCAL_RANK $RMA_LOCAL_SIZE";
+    let output = remote.job("a:2,b:1", &["-l", "sh", "-c", script]);
+    succeeds(&output);
+    assert_eq!(sorted(&output), ["[0] 0 3 0 0 2", "[1] 1 3 0 1 2", "[2] 2 3 1 0 1"]);
+    let hosts = remote.path("hosts");
+    std::fs::write(&hosts, "a slots=1 # one\nb:2\n").unwrap();
+    let shell = remote.path("rsh").display().to_string();
+    let line = ["--hostfile", hosts.to_str().unwrap(), "--ssh-command", &shell, "-q", "-n", "2"];
+    let output = job(&[&line[..], &["sh", "-c", script]].concat());
+    assert_eq!(sorted(&output), ["0 2 0 0 1", "1 2 1 0 1"]);
+}
+
+#[test]
+fn the_environment_is_passed_by_rule() {
+    let remote = Remote::new();
+    let folder = remote.folder.path().canonicalize().unwrap();
+    let folder = folder.to_str().unwrap();
+    let script = "echo $RMA_TEST_A-$FI_TEST_B-$OTHER_C-$SAID_D; pwd";
+    let rest = ["--env", "SAID_D=d", "--wdir", folder, "sh", "-c", script];
+    let line = remote.line("a", &rest);
+    let mut command = rma_run(&line.iter().map(|word| &**word).collect::<Vec<_>>());
+    command.envs([("RMA_TEST_A", "a"), ("FI_TEST_B", "b"), ("OTHER_C", "c")]);
+    let output = command.output().unwrap();
+    succeeds(&output);
+    assert_eq!(stdout(&output), format!("a-b--d\n{folder}\n"));
+}
+
+#[test]
+fn ranks_of_all_hosts_join() {
+    let remote = Remote::new();
+    let output = remote.job("a:2,b:2", &[&rank_program(), ""]);
+    succeeds(&output);
+    let expected: Vec<_> = (0..4).map(|rank| format!("rank {rank} of 4")).collect();
+    assert_eq!(sorted(&output), expected);
+}
+
+#[test]
+fn a_failing_rank_ends_the_job_on_all_hosts() {
+    let remote = Remote::new();
+    let mark = mark("hosts-3");
+    let script = "[ $RMA_RANK = 2 ] && exit 3; sleep 1000 & wait";
+    let output = remote.job("a:2,b:2", &["--env", &mark, "sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stderr(&output).contains("rank 2 exited with status 3"), "{}", stderr(&output));
+    assert_eq!(left_behind(&mark), []);
+    let script = "[ $RMA_RANK = 1 ] && kill -SEGV $$; sleep 1000";
+    let output = remote.job("a,b", &["sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(128 + 11));
+}
+
+#[test]
+fn bytes_are_what_ranks_read_and_print() {
+    let remote = Remote::new();
+    let mut job = remote.start("a:1,b:1", &["sh", "-c", "cat; head -c 3000000 /dev/zero"]);
+    let input: Vec<u8> = (0..1_000_000u32).map(|at| (at % 251) as u8 | 0x80).collect();
+    let mut to = job.child.stdin.take().unwrap();
+    let feed = std::thread::spawn({
+        let input = input.clone();
+        move || to.write_all(&input).unwrap()
+    });
+    let mut printed = Vec::new();
+    std::io::Read::read_to_end(&mut job.stdout, &mut printed).unwrap();
+    feed.join().unwrap();
+    assert_eq!(job.child.wait().unwrap().code(), Some(0));
+    let zeros = printed.iter().filter(|byte| **byte == 0).count();
+    printed.retain(|byte| *byte >= 0x80);
+    let (len, same) = (printed.len(), printed == input);
+    // A line of one rank that another cuts is ended, which adds no byte of these.
+    assert_eq!((zeros, len, same), (6_000_000, input.len(), true));
+}
+
+#[test]
+fn output_goes_to_files_here() {
+    let remote = Remote::new();
+    let folder = remote.path("out");
+    let script = "echo out $RMA_RANK; echo err >&2";
+    let rest = ["--output-dir", folder.to_str().unwrap(), "sh", "-c", script];
+    succeeds(&remote.job("a:1,b:1", &rest));
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    assert_eq!((&*read("rank-0.out"), &*read("rank-1.out")), ("out 0\n", "out 1\n"));
+    assert_eq!(read("rank-1.err"), "err\n");
+}
+
+#[test]
+fn signals_reach_ranks_of_all_hosts() {
+    let remote = Remote::new();
+    let mark = mark("hosts-term");
+    let mut job = remote.start("a:1,b:1", &["--env", &mark, "sh", "-c", STAY]);
+    agents(&mut job, 2);
+    send(job.pid(), Signal::TERM);
+    let (code, _, err) = job.end();
+    assert_eq!(code, Some(128 + 15), "{err}");
+    assert_eq!(left_behind(&mark), []);
+}
+
+#[test]
+fn a_killed_agent_ends_the_job() {
+    let remote = Remote::new();
+    let mark = mark("hosts-agent");
+    let mut job = remote.start("a:1,b:1", &["--env", &mark, "sh", "-c", STAY]);
+    let agents = agents(&mut job, 2);
+    send(agents[1], Signal::KILL);
+    let (code, _, err) = job.end();
+    assert_eq!(code, Some(1), "{err}");
+    assert!(err.contains("host b: ") && err.contains("rank 1 is lost with it"), "{err}");
+    assert!(err.contains("rank 1 was lost with its host"), "{err}");
+    assert_eq!(left_behind(&mark), []);
+}
+
+#[test]
+fn a_silent_host_is_lost() {
+    let remote = Remote::new();
+    let mark = mark("hosts-silent");
+    let rest = ["--host-timeout", "2", "--env", &mark, "sh", "-c", STAY];
+    let mut job = remote.start("a:1,b:1", &rest);
+    let agents = agents(&mut job, 2);
+    send(agents[0], Signal::STOP);
+    let (code, _, err) = job.end();
+    assert_eq!(code, Some(1), "{err}");
+    assert!(err.contains("host a: it has said nothing for 2 s; rank 0 is lost"), "{err}");
+    // When it goes on, it finds its connection gone.
+    send(agents[0], Signal::CONT);
+    assert_eq!(left_behind(&mark), []);
+}
+
+#[test]
+fn hosts_end_their_ranks_when_the_launcher_is_gone() {
+    let remote = Remote::new();
+    for signal in [Signal::KILL, Signal::STOP] {
+        let mark = mark(&format!("hosts-launcher-{}", signal.as_raw()));
+        let rest = ["--host-timeout", "2", "--env", &mark, "sh", "-c", STAY];
+        let mut job = remote.start("a:1,b:1", &rest);
+        agents(&mut job, 2);
+        send(job.pid(), signal);
+        assert_eq!(left_behind(&mark), [], "{signal:?}");
+        drop(job);
+    }
+}
+
+#[test]
+fn ranks_stop_and_go_on_with_the_launcher() {
+    let remote = Remote::new();
+    let fifo = remote.path("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    // A reader of the pipe waits until there is a writer.
+    let script = format!("echo pid $$; exec 3< {}; echo went on", fifo.display());
+    let mut job = remote.start("a:1,b:1", &["sh", "-c", &script]);
+    let ranks = job.pids(2);
+    send(job.pid(), Signal::TSTP);
+    wait_for_state(job.pid(), 'T');
+    ranks.iter().for_each(|rank| wait_for_state(*rank, 'T'));
+    send(job.pid(), Signal::CONT);
+    let writer = std::fs::OpenOptions::new().write(true).open(&fifo).unwrap();
+    let (code, out, err) = job.end();
+    drop(writer);
+    assert_eq!((code, out.matches("went on").count()), (Some(0), 2), "{err}");
+}
+
+#[test]
+fn hosts_that_cannot_do_their_part_are_named() {
+    let remote = Remote::new();
+    let other = remote.path("other-build");
+    std::fs::copy(env!("CARGO_BIN_EXE_rma-run"), &other).unwrap();
+    std::fs::OpenOptions::new().append(true).open(&other).unwrap().write_all(b"x").unwrap();
+
+    remote.refused("nowhere", 1, "Could not resolve hostname nowhere");
+    remote.refused("a,nowhere", 1, "host nowhere: ");
+    remote.refused("bare", 1, "found no rma-run there");
+    remote.refused("silent", 1, "ended before an agent spoke");
+    remote.refused("older", 1, "of another version");
+    remote.refused("other", 1, "is another build than here");
+    remote.refused("a,a", 2, "host a stands there twice");
+    remote.refused("a:0", 2, "from 1 on");
+    remote.refused("-oX", 2, "no name of a host");
+    let output = remote.job("a:2,b:1", &["-n", "4", "true"]);
+    assert!(stderr(&output).contains("take 3 (a:2,b:1)"), "{}", stderr(&output));
+    let output = remote.job("a", &["--wdir", "/proc/self/fd/0/none", "true"]);
+    assert!(stderr(&output).contains("ranks cannot run in"), "{}", stderr(&output));
+    succeeds(&remote.job("chatty", &["true"]));
+    let output = job(&["--hosts", "localhost:2", "-q", "echo", "here"]);
+    assert_eq!(stdout(&output), "here\nhere\n", "{}", stderr(&output));
+}
+
+#[test]
+fn hosts_and_pretended_nodes_do_not_mix() {
+    for (line, part) in [
+        (&["--hosts", "a,b", "--transport", "shm", "true"][..], "does not reach other hosts"),
+        (&["--hosts", "a,b", "--config", "nodes=2", "true"], "each host is a node"),
+        (&["--hosts", "a,b", "--nodes", "2x1", "true"], "--nodes"),
+        (&["--ssh-command", "rsh", "-n", "1", "true"], "--hosts"),
+        (&["--hosts", "a,b", "--host-timeout", "1", "true"], "at least 2"),
+    ] {
+        let output = job(line);
+        assert_eq!(output.status.code(), Some(2), "{line:?}");
+        assert!(stderr(&output).contains(part), "{}", stderr(&output));
+    }
+}

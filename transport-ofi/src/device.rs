@@ -1,0 +1,282 @@
+//! Memory of peers by a provider's own remote memory access.
+//!
+//! Peers reach a rank's memory at the endpoint of its messages, which lives as long as the rank.
+//! Each queue of the core has an endpoint for transfers that go through slots, which the endpoint
+//! owns, and others, each of one peer at a time, for those that move memory of the program: to cut
+//! that peer off is to close it. Layers above a provider take tens of megabytes for an endpoint, so
+//! there are few.
+#![allow(unsafe_code)] // room: promises Remote and Registration
+
+use crate::OfiError;
+use crate::port::lock;
+use crate::queue::{Posting, Queue};
+use crate::sys::{Endpoint as Ends, Exposed, NoAlias, Opened, Passive, Slot};
+use crate::watcher::Bell;
+use rma_core::transport::{
+    Addressing, Atomic, DeviceError, Endpoint, Keys, Mapping, Members, PeerState, RegisterError,
+    Registration, Remote, RemoteKey, RemoteLimits, Waker, WorldRank,
+};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::mem::ManuallyDrop;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+/// Slots of a queue, and bytes in each: what is larger moves memory of the program directly.
+pub(crate) const TRANSFERS: u32 = 64;
+pub(crate) const TRANSFER_BYTES: usize = 16 << 10;
+/// Slots that transfers to one peer may have, so that one which stands still leaves some to others.
+pub(crate) const TRANSFERS_TO_ONE: usize = 48;
+/// Queues of a rank: threads share them.
+const QUEUES: usize = 2;
+/// Peers that a queue moves memory of the program to or from at a time, and transfers to each.
+pub(crate) const DIRECT_ENDS: usize = 2;
+pub(crate) const DIRECT: u32 = 16;
+/// Bytes of the largest direct transfer.
+const DIRECT_BYTES: u64 = 1 << 30;
+/// Runs of at least so many bytes are transfers of their own.
+const RUN_BYTES: u64 = 4 << 10;
+
+/// The device of a rank.
+pub(crate) struct Device {
+    opened: Opened,
+    passive: Arc<Passive>,
+    provider: String,
+    /// Where peers are reached, one address behind the other.
+    addresses: Arc<[u8]>,
+    limits: RemoteLimits,
+    pub(crate) members: Arc<dyn Members>,
+    waker: Arc<OnceLock<Waker>>,
+    bell: Arc<Bell>,
+    queues: Mutex<Vec<Weak<Queue>>>,
+    /// The files of all endpoints, where the watcher sleeps.
+    files: OwnedFd,
+    /// An endpoint has no file.
+    is_blind: AtomicBool,
+    /// A thread was told that there is no room.
+    starved: AtomicBool,
+}
+
+impl Device {
+    pub(crate) fn new(
+        opened: Opened,
+        (provider, max_message): (&str, usize),
+        (passive, addresses): (Arc<Passive>, Arc<[u8]>),
+        members: Arc<dyn Members>,
+        (bell, waker): (Arc<Bell>, Arc<OnceLock<Waker>>),
+    ) -> rustix::io::Result<Self> {
+        // What wants registered memory gets slots only.
+        let direct = if opened.wants_registered() { TRANSFER_BYTES as u64 } else { DIRECT_BYTES };
+        let limits = RemoteLimits {
+            addressing: Addressing::Offset,
+            keys: Keys::Chosen,
+            inject: TRANSFER_BYTES.min(max_message),
+            bounce: TRANSFER_BYTES.min(max_message),
+            transfer_max: direct.min(max_message as u64),
+            run_min: RUN_BYTES,
+            coherent: false,
+        };
+        Ok(Self {
+            opened,
+            passive,
+            provider: provider.to_owned(),
+            addresses,
+            limits,
+            members,
+            waker,
+            bell,
+            queues: Mutex::default(),
+            files: epoll::create(CreateFlags::CLOEXEC)?,
+            is_blind: AtomicBool::new(false),
+            starved: AtomicBool::new(false),
+        })
+    }
+
+    /// Has the watcher sleep at the file of an endpoint, too, as long as that is open.
+    fn watch(&self, endpoint: &Ends) -> rustix::io::Result<()> {
+        match endpoint.file() {
+            Some(file) => {
+                epoll::add(&self.files, file, EventData::new_u64(0), EventFlags::IN)?;
+            }
+            None => self.is_blind.store(true, Relaxed),
+        }
+        // One that sleeps already may have asked for too little.
+        self.bell.ring();
+        Ok(())
+    }
+
+    /// An endpoint for transfers, with so many slots of so many bytes.
+    pub(crate) fn open(&self, size: (u32, usize)) -> Result<(Ends, Vec<Slot>), DeviceError> {
+        let (endpoint, slots) = self.opened.endpoint(size).map_err(|error| match error {
+            OfiError::Open { call, code, .. } => DeviceError::System { call, errno: code },
+            _ => DeviceError::Ended,
+        })?;
+        let watched = self.watch(&endpoint);
+        let refused = |errno: rustix::io::Errno| errno.raw_os_error();
+        watched
+            .map_err(|errno| DeviceError::System { call: "epoll_ctl", errno: refused(errno) })?;
+        Ok((endpoint, slots))
+    }
+
+    pub(crate) fn address(&self, peer: WorldRank) -> &[u8] {
+        let len = self.passive.address().len();
+        self.addresses.get(peer.0 as usize * len..).and_then(|rest| rest.get(..len)).unwrap_or(&[])
+    }
+
+    /// A thread was told that there is no room: the watcher looks again soon, also where the
+    /// provider tells nothing.
+    pub(crate) fn starve(&self) {
+        if !self.starved.swap(true, AcqRel) {
+            self.bell.ring();
+        }
+    }
+
+    pub(crate) fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
+            waker.wake();
+        }
+    }
+
+    fn each_queue(&self, mut look: impl FnMut(&Queue)) {
+        let queues: Vec<_> = lock(&self.queues).iter().filter_map(Weak::upgrade).collect();
+        queues.iter().for_each(|queue| look(queue));
+    }
+
+    /// What the watcher does while the rank's threads sleep or compute. True if they are to look.
+    pub(crate) fn look(&self) -> bool {
+        let mut news = self.starved.swap(false, AcqRel);
+        self.each_queue(|queue| news |= queue.look());
+        news
+    }
+
+    /// Whether something is under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        let mut is_busy = self.starved.load(Acquire) || self.is_blind.load(Relaxed);
+        self.each_queue(|queue| is_busy |= queue.is_busy());
+        is_busy
+    }
+
+    /// Whether its file may be waited at: asked each time before; if not, there is something to
+    /// look at already.
+    pub(crate) fn may_wait(&self) -> bool {
+        let mut may = true;
+        self.each_queue(|queue| may &= queue.may_wait());
+        may
+    }
+
+    /// What the watcher sleeps at.
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.files.as_fd()
+    }
+}
+
+/// A device, as the core has it.
+pub(crate) struct Memory(pub(crate) Arc<Device>);
+
+// SAFETY: a provider reaches this rank's memory by registrations only, which are of aliases: when
+// one is dropped it is closed, so that its key is refused, and the alias is cut, so that a transfer
+// in the middle touches other memory. Keys are random, or the provider's own, which repeats none.
+unsafe impl Remote for Memory {
+    fn explain(&self) -> String {
+        let Device { opened, provider, .. } = &*self.0;
+        let keys = if opened.chooses_keys() { "the provider's" } else { "random" };
+        let large = if opened.wants_registered() {
+            "larger ones in pieces of that, as the provider wants registered memory"
+        } else {
+            "larger ones move memory of the program directly"
+        };
+        format!(
+            "remote memory access of {provider}: transfers up to {TRANSFER_BYTES} bytes go through \
+             {TRANSFERS} slots, {large}; puts are complete when they are in the \
+             target's memory; keys are {keys}; atomics go by messages"
+        )
+    }
+
+    fn limits(&self) -> RemoteLimits {
+        self.0.limits
+    }
+
+    fn reaches(&self, peer: WorldRank) -> bool {
+        !self.0.address(peer).is_empty()
+    }
+
+    fn does(&self, _: Atomic) -> bool {
+        false
+    }
+
+    unsafe fn register(
+        &self,
+        memory: Mapping,
+        _: Option<RemoteKey>,
+    ) -> Result<Box<dyn Registration>, RegisterError> {
+        let device = &*self.0;
+        let key = match crate::join::random() {
+            Ok(key) => key,
+            Err(OfiError::Random { errno }) => {
+                return Err(RegisterError::System { call: "getrandom", errno });
+            }
+            Err(_) => return Err(RegisterError::Unsupported),
+        };
+        let (passive, span) = (device.passive.clone(), (memory.base, memory.len));
+        // SAFETY: says the caller.
+        let exposed = unsafe { Exposed::new(&device.opened, passive, span, key) };
+        let exposed = exposed.map_err(|why| match why {
+            NoAlias::Unfit => RegisterError::Unsupported,
+            NoAlias::System(call, errno) => RegisterError::System { call, errno },
+        })?;
+        let (exposed, members) = (ManuallyDrop::new(exposed), device.members.clone());
+        Ok(Box::new(Registered { exposed, members }))
+    }
+
+    fn endpoint(&self) -> Result<Box<dyn Endpoint>, DeviceError> {
+        let mut queues = lock(&self.0.queues);
+        if queues.len() == QUEUES {
+            // The core shares one.
+            return Err(DeviceError::Ended);
+        }
+        let queue = Arc::new(Queue::open(self.0.clone())?);
+        queues.push(Arc::downgrade(&queue));
+        Ok(Box::new(Posting(queue)))
+    }
+}
+
+/// Memory of this rank that peers reach.
+struct Registered {
+    exposed: ManuallyDrop<Exposed>,
+    members: Arc<dyn Members>,
+}
+
+impl Registration for Registered {
+    fn key(&self) -> RemoteKey {
+        let (key, start) = self.exposed.key();
+        let mut bytes = [0; RemoteKey::LEN];
+        bytes[..8].copy_from_slice(&key.to_le_bytes());
+        bytes[8..16].copy_from_slice(&start.to_le_bytes());
+        RemoteKey(bytes)
+    }
+}
+
+/// The key as the provider has it, and where the memory begins.
+pub(crate) fn parse(key: &RemoteKey) -> (u64, u64) {
+    let word = |at: usize| {
+        let bytes = key.0[at..].first_chunk().copied().unwrap_or_default();
+        u64::from_le_bytes(bytes)
+    };
+    (word(0), word(8))
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // A fork's copy of the provider shares its files with the rank, to which the memory is.
+        if !self.members.is_fork() {
+            // SAFETY: dropped here only.
+            unsafe { ManuallyDrop::drop(&mut self.exposed) };
+        }
+    }
+}
+
+/// Whether a peer can still be reached.
+pub(crate) fn is_alive(members: &dyn Members, peer: WorldRank) -> bool {
+    members.told(peer) == PeerState::Alive
+}

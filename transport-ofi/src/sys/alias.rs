@@ -1,0 +1,252 @@
+//! A second mapping of memory, which can be taken from whoever reaches memory through it.
+//!
+//! A provider without hardware copies to and from registered memory in its calls, and may be in the
+//! middle of a transfer when the registration is closed. It is given an alias: memory of the
+//! system's comes in its place before the memory itself may die, whatever peers and provider do.
+#![allow(unsafe_code)]
+
+use super::end::end;
+use std::fs::read_to_string;
+use std::io;
+use std::ptr::{self, NonNull};
+
+/// A second mapping of memory of this process; nothing is touched through it when it is gone.
+pub(crate) struct Alias {
+    pages: Pages,
+    /// From the beginning of a page to the first byte.
+    skip: usize,
+    len: usize,
+}
+
+/// Addresses that this process has mapped.
+struct Pages {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+/// What is left of an alias that was cut: its addresses, with memory behind them that nobody has.
+pub(crate) struct Remains {
+    /// Unmapped when it is dropped.
+    _pages: Pages,
+}
+
+// SAFETY: mapped for the whole process, and not touched here.
+unsafe impl Send for Pages {}
+// SAFETY: as above.
+unsafe impl Sync for Pages {}
+
+/// Why memory has no alias.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoAlias {
+    /// It is this process's alone, or made of several pieces.
+    Unfit,
+    /// The system refused the call.
+    System(&'static str, i32),
+}
+
+impl Alias {
+    /// Maps `len` bytes from `base` on a second time.
+    ///
+    /// # Safety
+    ///
+    /// They are mapped during the call.
+    pub(crate) unsafe fn new(base: *mut u8, len: usize) -> Result<Self, NoAlias> {
+        // SAFETY: it takes nothing but a name.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        let page = usize::try_from(page).ok().filter(|page| page.is_power_of_two());
+        let page = page.ok_or(NoAlias::Unfit)?;
+        let skip = base.addr() % page;
+        let whole = skip.checked_add(len).and_then(|len| len.checked_next_multiple_of(page));
+        let whole = whole.filter(|_| len > 0).ok_or(NoAlias::Unfit)?;
+        let first = base.wrapping_sub(skip);
+        let maps = read_to_string("/proc/self/maps");
+        let maps = maps.map_err(|error| refused("read of /proc/self/maps", &error))?;
+        if !is_one_shared(&maps, first.addr(), whole) {
+            return Err(NoAlias::Unfit);
+        }
+        // SAFETY: an old length of 0 maps the same pages once more, somewhere else, and leaves
+        // what is there: they are shared, and follow each other in one file.
+        let start = unsafe { libc::mremap(first.cast(), 0, whole, libc::MREMAP_MAYMOVE) };
+        match NonNull::new(start.cast::<u8>()).filter(|_| start != libc::MAP_FAILED) {
+            Some(start) => Ok(Self { pages: Pages { start, len: whole }, skip, len }),
+            None => Err(refused("mremap", &io::Error::last_os_error())),
+        }
+    }
+
+    /// New memory, which nobody else has.
+    pub(super) fn fresh(len: usize) -> Result<Self, NoAlias> {
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        // SAFETY: it replaces nothing.
+        let start = unsafe { libc::mmap(ptr::null_mut(), len, rights, flags, -1, 0) };
+        match NonNull::new(start.cast::<u8>()).filter(|_| start != libc::MAP_FAILED) {
+            Some(start) => Ok(Self { pages: Pages { start, len }, skip: 0, len }),
+            None => Err(refused("mmap", &io::Error::last_os_error())),
+        }
+    }
+
+    /// Its first byte, and how many there are.
+    pub(crate) fn span(&self) -> (*mut u8, usize) {
+        (self.pages.start.as_ptr().wrapping_add(self.skip), self.len)
+    }
+
+    /// Puts other memory in its place: what is touched through it from now on is that. The
+    /// addresses are nobody else's until the remains are dropped. The process ends if the system
+    /// refuses, since the memory would not be safe from peers otherwise.
+    pub(crate) fn cut(self) -> Remains {
+        let Pages { start, len } = &self.pages;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        // SAFETY: addresses of this alias, which no reference or safe code has.
+        let mapped = unsafe { libc::mmap(start.as_ptr().cast(), *len, protection, flags, -1, 0) };
+        if mapped == libc::MAP_FAILED {
+            end("memory of a window", "mmap");
+        }
+        Remains { _pages: self.pages }
+    }
+}
+
+fn refused(call: &'static str, error: &io::Error) -> NoAlias {
+    NoAlias::System(call, error.raw_os_error().unwrap_or_default())
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `Alias::new`, and unmapped here only; who drops it vouches that nothing
+        // is touched there any more: an alias stands below its registration, remains below the
+        // endpoint that used it.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Whether these addresses are mapped, shared, from consecutive bytes of one file, by what
+/// /proc/self/maps says.
+fn is_one_shared(maps: &str, start: usize, len: usize) -> bool {
+    let Some(end) = start.checked_add(len) else { return false };
+    let (mut at, mut follows) = (start, None);
+    for line in maps.lines() {
+        let Some(entry) = Entry::parse(line) else { return false };
+        if entry.end <= at {
+            continue;
+        }
+        let offset = at.wrapping_sub(entry.start).wrapping_add(entry.offset);
+        let expected = *follows.get_or_insert((entry.file, offset.wrapping_sub(at)));
+        if entry.start > at || !entry.is_shared || (entry.file, offset.wrapping_sub(at)) != expected
+        {
+            return false;
+        }
+        at = entry.end;
+        if at >= end {
+            return true;
+        }
+    }
+    false
+}
+
+/// A line of /proc/self/maps.
+struct Entry<'m> {
+    start: usize,
+    end: usize,
+    is_shared: bool,
+    offset: usize,
+    /// Device and inode.
+    file: (&'m str, &'m str),
+}
+
+impl<'m> Entry<'m> {
+    fn parse(line: &'m str) -> Option<Self> {
+        let mut words = line.split_ascii_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let (rights, offset) = (words.next()?, words.next()?);
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        Some(Self {
+            start: number(start)?,
+            end: number(end)?,
+            is_shared: rights.ends_with('s') && rights.starts_with("rw"),
+            offset: number(offset)?,
+            file: (words.next()?, words.next()?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Alias, NoAlias, is_one_shared};
+    use std::ptr;
+
+    const MAPS: &str = "\
+1000-3000 rw-s 00000000 00:01 7 /memfd:a (deleted)
+3000-4000 rw-s 00002000 00:01 7 /memfd:a (deleted)
+4000-5000 rw-s 00000000 00:01 7 /memfd:a (deleted)
+6000-7000 rw-p 00000000 00:00 0
+7000-8000 r--s 00000000 00:01 9 /file
+8000-9000 rw-s 00000000 00:01 9 /file
+9000-a000 rw-s 00001000 00:01 8 /other
+";
+
+    #[test]
+    fn one_piece_of_one_shared_file_has_an_alias() {
+        for (start, len) in [(0x1000, 0x3000), (0x2000, 0x1000), (0x2000, 0x2000), (0x8000, 0x1000)]
+        {
+            assert!(is_one_shared(MAPS, start, len), "{start:x} {len:x}");
+        }
+    }
+
+    #[test]
+    fn other_memory_has_none() {
+        let gap_before = (0x0, 0x2000);
+        let jumps_back = (0x3000, 0x2000);
+        let gap_behind = (0x4000, 0x2000);
+        let (private, read_only) = ((0x6000, 0x1000), (0x7000, 0x1000));
+        let other_file = (0x8000, 0x2000);
+        let (beyond, wraps) = ((0x9000, 0x2000), (0x9000, usize::MAX));
+        for (start, len) in
+            [gap_before, jumps_back, gap_behind, private, read_only, other_file, beyond, wraps]
+        {
+            assert!(!is_one_shared(MAPS, start, len), "{start:x} {len:x}");
+        }
+    }
+
+    fn map(len: usize, flags: i32) -> *mut u8 {
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = flags | libc::MAP_ANONYMOUS;
+        // SAFETY: new memory, wherever the system has room.
+        let start = unsafe { libc::mmap(ptr::null_mut(), len, rights, flags, -1, 0) };
+        assert_ne!(start, libc::MAP_FAILED);
+        start.cast()
+    }
+
+    #[test]
+    fn what_is_written_through_an_alias_arrives_until_it_is_cut() {
+        let memory = map(3 * 4096, libc::MAP_SHARED);
+        // SAFETY: mapped above.
+        let alias = unsafe { Alias::new(memory.wrapping_add(4000), 200) }.unwrap();
+        let (start, len) = alias.span();
+        assert_eq!(len, 200);
+        assert_ne!(start, memory.wrapping_add(4000));
+        // SAFETY: a byte of the alias, which nobody else has.
+        unsafe { start.wrapping_add(199).write_volatile(7) };
+        // SAFETY: the same by its other address.
+        let seen = unsafe { memory.wrapping_add(4199).read_volatile() };
+        assert_eq!(seen, 7);
+        let remains = alias.cut();
+        // SAFETY: the addresses are mapped until the remains are dropped.
+        unsafe { start.wrapping_add(199).write_volatile(9) };
+        // SAFETY: mapped above.
+        let seen = unsafe { memory.wrapping_add(4199).read_volatile() };
+        assert_eq!(seen, 7, "the memory is out of reach");
+        drop(remains);
+        // SAFETY: mapped above, and not used any more.
+        unsafe { libc::munmap(memory.cast(), 3 * 4096) };
+    }
+
+    #[test]
+    fn private_memory_has_none() {
+        let memory = map(4096, libc::MAP_PRIVATE);
+        // SAFETY: mapped above.
+        let refused = unsafe { Alias::new(memory, 64) }.err();
+        assert_eq!(refused, Some(NoAlias::Unfit));
+        // SAFETY: as above, and not used any more.
+        unsafe { libc::munmap(memory.cast(), 4096) };
+    }
+}

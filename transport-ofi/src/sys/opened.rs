@@ -1,0 +1,266 @@
+//! A provider that was opened: endpoints, and memory that it gives peers access to.
+#![allow(unsafe_code)]
+
+use super::alias::{Alias, NoAlias};
+use super::end::end;
+use super::endpoint::Endpoint;
+use super::layout::{
+    MR_ENDPOINT, MR_LOCAL, MR_PROV_KEY, MR_VIRT_ADDR, MSG, PROGRESS_AUTO, REMOTE_READ,
+    REMOTE_WRITE, RMA,
+};
+use super::library::Libfabric;
+use super::object::{
+    AddressVector, BareEndpoint, CompletionQueue, Domain, Fabric, Found, LOCAL, MemoryRegion,
+};
+use super::slots::{Buffers, Slot, Slots};
+use crate::{Offer, OfiError};
+use std::ffi::c_int;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Addresses that an endpoint expects, and completions that it may have beyond its slots.
+const BATCH: usize = 32;
+/// Key of the registration of slots, where the provider takes ours.
+const KEY: u64 = 0x736c_6f74;
+
+/// What endpoints of a provider are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caps {
+    /// Messages.
+    Messages,
+    /// Messages, and memory of peers.
+    Memory,
+}
+
+/// A provider that was opened.
+pub(crate) struct Opened {
+    library: Libfabric,
+    provider: String,
+    host: String,
+    fabric: Arc<Fabric>,
+    domain: Arc<Domain>,
+    modes: c_int,
+    /// Bytes of a key.
+    key_size: usize,
+    /// Whether the provider makes its progress by itself.
+    progresses: bool,
+}
+
+impl Opened {
+    /// `host` is the address of this host that endpoints use, where addresses are those of the
+    /// internet.
+    pub(crate) fn open(
+        library: &Libfabric,
+        offer: &Offer,
+        host: Option<&str>,
+        caps: Caps,
+    ) -> Result<Self, OfiError> {
+        let caps = if caps == Caps::Messages { MSG } else { MSG | RMA };
+        let found = Found(library.infos_of(offer, host, caps)?);
+        let (provider, host) = (offer.provider.clone(), host.unwrap_or("any address").to_owned());
+        let failed = |failed| refused(library, &provider, &host, failed);
+        let info = found.0.first();
+        // SAFETY: libfabric gives back no empty list, nor one without these attributes.
+        let attributes = unsafe { (*info).domain_attr };
+        // SAFETY: as above.
+        let modes = unsafe { (*attributes).mr_mode };
+        // SAFETY: as above.
+        let progress = unsafe { (*attributes).data_progress };
+        // SAFETY: as above.
+        let key_size = unsafe { (*attributes).mr_key_size };
+        let fabric = Arc::new(Fabric::open(library, found).map_err(failed)?);
+        let domain = Arc::new(Domain::open(fabric.clone()).map_err(failed)?);
+        let (library, progresses) = (*library, progress == PROGRESS_AUTO);
+        Ok(Self { library, provider, host, fabric, domain, modes, key_size, progresses })
+    }
+
+    pub(crate) fn failed(&self, failed: (&'static str, c_int)) -> OfiError {
+        refused(&self.library, &self.provider, &self.host, failed)
+    }
+
+    fn unfit(&self, why: &'static str) -> OfiError {
+        OfiError::Unfit { provider: self.provider.clone(), why }
+    }
+
+    /// Whether operations take registered memory only.
+    pub(crate) fn wants_registered(&self) -> bool {
+        self.modes & MR_LOCAL != 0
+    }
+
+    /// Whether the provider chooses the keys of memory.
+    pub(crate) fn chooses_keys(&self) -> bool {
+        self.modes & MR_PROV_KEY != 0
+    }
+
+    /// Whether places in memory of peers are addresses there.
+    pub(crate) fn counts_by_address(&self) -> bool {
+        self.modes & MR_VIRT_ADDR != 0
+    }
+
+    /// Whether the provider makes its progress by itself.
+    pub(crate) fn progresses(&self) -> bool {
+        self.progresses
+    }
+
+    /// Refuses providers that were opened without access to memory, or whose memory cannot be
+    /// registered as rma does.
+    pub(crate) fn check_memory(&self, caps: Caps) -> Result<(), OfiError> {
+        if caps == Caps::Messages {
+            return Err(self.unfit("has no remote memory access"));
+        }
+        if self.modes & MR_ENDPOINT != 0 {
+            return Err(self.unfit("registers memory for each endpoint, which rma does not do"));
+        }
+        if self.key_size > size_of::<u64>() {
+            return Err(self.unfit("has keys of more than 8 bytes, which rma does not pass on"));
+        }
+        Ok(())
+    }
+
+    /// An endpoint with so many slots of so many bytes, and the handles of these.
+    pub(crate) fn endpoint(
+        &self,
+        (count, bytes): (u32, usize),
+    ) -> Result<(Endpoint, Vec<Slot>), OfiError> {
+        let failed = |failed| self.failed(failed);
+        let (slots, handles) =
+            Slots::new(count, bytes).ok_or_else(|| failed(("alloc", libc::ENOMEM)))?;
+        let buffers = if self.modes & MR_LOCAL == 0 {
+            Buffers::Plain(slots)
+        } else if self.modes & MR_ENDPOINT != 0 {
+            return Err(self.unfit("registers memory for each endpoint, which rma does not do"));
+        } else {
+            let span = slots.span();
+            // SAFETY: memory of the slots, on the heap.
+            let region = unsafe { self.domain.register(span, LOCAL, KEY, slots) };
+            Buffers::Registered(region.map_err(failed)?)
+        };
+        let (buffers, room) = (Arc::new(buffers), count as usize + BATCH);
+        let (queue, file) = CompletionQueue::open(self.domain.clone(), room).map_err(failed)?;
+        let queue = Arc::new(queue);
+        let addresses = Arc::new(AddressVector::open(self.domain.clone(), BATCH).map_err(failed)?);
+        let below = (queue.clone(), addresses.clone(), buffers.clone());
+        let bare = BareEndpoint::open(&self.domain, below).map_err(failed)?;
+        let address = bare.address().map_err(failed)?;
+        let fabric = self.fabric.clone();
+        let endpoint = Endpoint { bare, queue, addresses, buffers, fabric, file, address };
+        Ok((endpoint, handles))
+    }
+}
+
+fn refused(
+    library: &Libfabric,
+    provider: &str,
+    host: &str,
+    (call, code): (&'static str, c_int),
+) -> OfiError {
+    let (provider, host, reason) = (provider.to_owned(), host.to_owned(), library.says(code));
+    OfiError::Open { provider, host, call, code, reason }
+}
+
+/// An endpoint by which peers reach memory of this rank, which closes it before it gives up what
+/// it may still touch.
+pub(crate) struct Passive {
+    endpoint: ManuallyDrop<Endpoint>,
+    /// What was left of memory that peers reached: a transfer may be in the middle of it.
+    remains: ManuallyDrop<Mutex<Vec<super::alias::Remains>>>,
+}
+
+impl Passive {
+    pub(crate) fn new(endpoint: Endpoint) -> Self {
+        let endpoint = ManuallyDrop::new(endpoint);
+        Self { endpoint, remains: ManuallyDrop::default() }
+    }
+}
+
+impl Deref for Passive {
+    type Target = Endpoint;
+
+    fn deref(&self) -> &Endpoint {
+        &self.endpoint
+    }
+}
+
+impl Drop for Passive {
+    fn drop(&mut self) {
+        // SAFETY: dropped here only.
+        let endpoint = unsafe { ManuallyDrop::take(&mut self.endpoint) };
+        if endpoint.close() {
+            // SAFETY: as above.
+            unsafe { ManuallyDrop::drop(&mut self.remains) };
+        }
+    }
+}
+
+/// Memory that peers reach by a passive endpoint, until this is dropped.
+pub(crate) struct Exposed {
+    region: ManuallyDrop<MemoryRegion<Alias>>,
+    passive: Arc<Passive>,
+    /// Where the first byte is, as the provider counts.
+    start: u64,
+}
+
+impl Exposed {
+    /// Gives peers access to `len` bytes at `base`, with that key if the provider takes keys.
+    ///
+    /// # Errors
+    ///
+    /// Memory that has no second mapping, or the provider's error.
+    ///
+    /// # Safety
+    ///
+    /// The memory stays mapped until this is dropped, and others read and write it at any time.
+    pub(crate) unsafe fn new(
+        opened: &Opened,
+        passive: Arc<Passive>,
+        (base, len): (*mut u8, usize),
+        key: u64,
+    ) -> Result<Self, NoAlias> {
+        // SAFETY: mapped, says the caller.
+        Self::of(opened, passive, unsafe { Alias::new(base, len) }?, key)
+    }
+
+    /// Gives peers access to new memory, which nobody else has.
+    ///
+    /// # Errors
+    ///
+    /// The system's, or the provider's.
+    pub(crate) fn fresh(
+        opened: &Opened,
+        passive: Arc<Passive>,
+        len: usize,
+        key: u64,
+    ) -> Result<Self, NoAlias> {
+        Self::of(opened, passive, Alias::fresh(len)?, key)
+    }
+
+    fn of(opened: &Opened, passive: Arc<Passive>, alias: Alias, key: u64) -> Result<Self, NoAlias> {
+        let (first, len) = alias.span();
+        let start = if opened.counts_by_address() { first.expose_provenance() as u64 } else { 0 };
+        let (span, access) = ((first.cast_const(), len), REMOTE_READ | REMOTE_WRITE);
+        // SAFETY: addresses of the alias, which it keeps wherever it is moved.
+        let region = unsafe { opened.domain.register(span, access, key, alias) };
+        let region = region.map_err(|(call, code)| NoAlias::System(call, code))?;
+        Ok(Self { region: ManuallyDrop::new(region), passive, start })
+    }
+
+    /// The key, and where the first byte is: what peers must know.
+    pub(crate) fn key(&self) -> (u64, u64) {
+        (self.region.key(), self.start)
+    }
+}
+
+impl Drop for Exposed {
+    fn drop(&mut self) {
+        // SAFETY: dropped here only.
+        let region = unsafe { ManuallyDrop::take(&mut self.region) };
+        let Ok((_, alias)) = region.close() else {
+            // Hardware may go on in these pages, whatever is mapped.
+            end("memory of a window", "fi_close");
+        };
+        // A provider in the middle of a transfer goes on in what is left.
+        let remains = alias.cut();
+        self.passive.remains.lock().unwrap_or_else(PoisonError::into_inner).push(remains);
+    }
+}

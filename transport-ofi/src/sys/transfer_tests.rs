@@ -1,0 +1,203 @@
+//! Transfers to and from memory of another endpoint of this process. Where no libfabric is, or no
+//! tcp, each says so and passes.
+
+#![allow(unsafe_code)]
+
+use super::alias::NoAlias;
+use super::endpoint::{Completion, Direction, Endpoint, Failure, Far, Full};
+use super::opened::{Caps, Exposed, Opened, Passive};
+use super::slots::Slot;
+use crate::{Libfabric, Wanted, choose};
+use std::ptr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn tcp() -> Option<Opened> {
+    let library = Libfabric::load().map_err(|error| println!("skipped: {error}")).ok()?;
+    let offers = library.offers().unwrap();
+    let wanted = Wanted { provider: Some("tcp"), needs_rma: true, ..Wanted::default() };
+    let offer = choose(&offers, &wanted).map_err(|error| println!("skipped: {error}")).ok()?;
+    let opened = Opened::open(&library, offer, Some("127.0.0.1"), Caps::Memory).unwrap();
+    opened.check_memory(Caps::Memory).unwrap();
+    Some(opened)
+}
+
+/// Memory as windows have it.
+struct Shared(*mut u8, usize);
+
+impl Shared {
+    fn new(len: usize) -> Self {
+        let (rights, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+        // SAFETY: new memory, wherever the system has room.
+        let start = unsafe { libc::mmap(ptr::null_mut(), len, rights, flags, -1, 0) };
+        assert_ne!(start, libc::MAP_FAILED);
+        Self(start.cast(), len)
+    }
+
+    fn at(&self, place: usize) -> u8 {
+        assert!(place < self.1);
+        // SAFETY: mapped, and no transfer is under way.
+        unsafe { self.0.wrapping_add(place).read_volatile() }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`; what exposes it is dropped first.
+        unsafe { libc::munmap(self.0.cast(), self.1) };
+    }
+}
+
+fn expose(opened: &Opened, passive: &Arc<Passive>, memory: &Shared, key: u64) -> Exposed {
+    // SAFETY: the tests drop it before the memory.
+    unsafe { Exposed::new(opened, passive.clone(), (memory.0, memory.1), key) }.unwrap()
+}
+
+fn ends(opened: &Opened) -> (Endpoint, Vec<Slot>, Arc<Passive>, u64) {
+    let (active, slots) = opened.endpoint((4, 256)).unwrap();
+    let passive = Arc::new(Passive::new(opened.endpoint((1, 0)).unwrap().0));
+    let peer = active.insert(passive.address()).unwrap();
+    (active, slots, passive, peer)
+}
+
+/// Begins a transfer of a slot as a caller does: tries again as long as there is no room.
+fn begin(
+    (active, passive): (&Endpoint, &Passive),
+    mut slot: Slot,
+    len: usize,
+    direction: Direction,
+    far: Far,
+) {
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(Full(again, failure)) = active.transfer(slot, len, direction, &far) {
+        assert_eq!(failure, None);
+        assert!(Instant::now() < deadline, "no room in {PATIENCE:?}");
+        slot = again;
+        assert!(!active.read(&mut Vec::new()));
+        passive.read(&mut Vec::new());
+    }
+}
+
+/// Has both make progress until a transfer is complete.
+fn end(active: &Endpoint, passive: &Passive) -> (Slot, Result<(), Failure>) {
+    let deadline = Instant::now() + PATIENCE;
+    let mut over = Vec::new();
+    loop {
+        passive.read(&mut Vec::new());
+        active.read(&mut over);
+        match over.pop() {
+            Some(Completion::Transferred(slot, result)) => return (slot, result),
+            Some(other) => panic!("{other:?}"),
+            None => assert!(Instant::now() < deadline, "nothing is complete in {PATIENCE:?}"),
+        }
+    }
+}
+
+#[test]
+fn bytes_go_there_and_come_back() {
+    let Some(opened) = tcp() else { return };
+    let (active, mut slots, passive, peer) = ends(&opened);
+    let memory = Shared::new(8192);
+    let exposed = expose(&opened, &passive, &memory, 0x1234_5678_9abc_def0);
+    let (key, start) = exposed.key();
+    let mut slot = slots.pop().unwrap();
+    active.bytes_mut(&mut slot)[..100].fill(7);
+    let far = Far { peer, key, at: start + 4000 };
+    begin((&active, &passive), slot, 100, Direction::Write, far);
+    let (mut slot, result) = end(&active, &passive);
+    assert_eq!(result, Ok(()));
+    assert_eq!([3999, 4000, 4099, 4100].map(|place| memory.at(place)), [0, 7, 7, 0]);
+    active.bytes_mut(&mut slot).fill(0);
+    begin((&active, &passive), slot, 60, Direction::Read, Far { at: start + 4050, ..far });
+    let (slot, result) = end(&active, &passive);
+    assert_eq!(result, Ok(()));
+    let bytes = &active.bytes(&slot)[..61];
+    assert!(bytes[..50].iter().all(|byte| *byte == 7) && bytes[50..].iter().all(|byte| *byte == 0));
+}
+
+/// A key that is none, one that was, and bytes beyond the memory: an error, and no byte is touched.
+#[test]
+fn what_is_not_exposed_is_refused() {
+    let Some(opened) = tcp() else { return };
+    let memory = Shared::new(4096);
+    for case in 0..3 {
+        let (active, mut slots, passive, peer) = ends(&opened);
+        let exposed = expose(&opened, &passive, &memory, 77);
+        let (key, start) = exposed.key();
+        let mut slot = slots.pop().unwrap();
+        active.bytes_mut(&mut slot).fill(9);
+        let (key, at) = match case {
+            0 => (key + 1, start),
+            1 => (key, start + 4000),
+            _ => (key, start),
+        };
+        let kept = (case != 2).then_some(exposed);
+        begin((&active, &passive), slot, 200, Direction::Write, Far { peer, key, at });
+        let (_, result) = end(&active, &passive);
+        println!("{case}: {result:?}");
+        assert!(result.is_err(), "{case}");
+        assert!((0..4096).all(|place| memory.at(place) == 0), "{case}");
+        drop(kept);
+    }
+}
+
+/// A target that stands still, whose memory dies in the middle of a large transfer, and an origin
+/// that gives up: neither memory is touched afterwards, by whatever comes later.
+#[test]
+fn what_is_cut_off_is_touched_no_more() {
+    const LEN: usize = 32 << 20;
+    let Some(opened) = tcp() else { return };
+    let (active, mut slots, passive, peer) = ends(&opened);
+    let memory = Shared::new(LEN);
+    let exposed = expose(&opened, &passive, &memory, 78);
+    let (key, start) = exposed.key();
+    let mut source = vec![5_u8; LEN];
+    let far = Far { peer, key, at: start };
+    let deadline = Instant::now() + PATIENCE;
+    let mut slot = slots.pop().unwrap();
+    loop {
+        assert!(Instant::now() < deadline, "not begun in {PATIENCE:?}");
+        let local = (source.as_mut_ptr(), LEN);
+        // SAFETY: `source` lives until the endpoint is closed, and nothing changes it before.
+        let begun = unsafe { active.transfer_direct(slot, local, Direction::Write, &far) };
+        let Err(Full(again, failure)) = begun else { break };
+        assert_eq!(failure, None);
+        slot = again;
+        active.read(&mut Vec::new());
+        passive.read(&mut Vec::new());
+    }
+    while memory.at(0) == 0 {
+        assert!(Instant::now() < deadline, "no byte arrived in {PATIENCE:?}");
+        active.read(&mut Vec::new());
+        passive.read(&mut Vec::new());
+    }
+    assert_eq!(memory.at(LEN - 1), 0, "it has begun, and is not over");
+    drop(exposed);
+    let arrived = (0..LEN).take_while(|place| memory.at(*place) == 5).count();
+    assert!(arrived < LEN);
+    // The origin goes on as long as it is not closed.
+    for _ in 0..1000 {
+        active.read(&mut Vec::new());
+        passive.read(&mut Vec::new());
+    }
+    assert!((arrived..LEN).all(|place| memory.at(place) == 0), "nothing came after the end");
+    assert!(active.close());
+    drop(source);
+    for _ in 0..1000 {
+        passive.read(&mut Vec::new());
+    }
+}
+
+#[test]
+fn private_memory_is_refused() {
+    let Some(opened) = tcp() else { return };
+    let passive = Arc::new(Passive::new(opened.endpoint((1, 0)).unwrap().0));
+    let mut private = vec![0_u8; 64];
+    let span = (private.as_mut_ptr(), 64);
+    // SAFETY: memory that lives longer.
+    let refused = unsafe { Exposed::new(&opened, passive, span, 79) };
+    assert_eq!(refused.err(), Some(NoAlias::Unfit));
+}

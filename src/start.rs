@@ -144,7 +144,8 @@ where
     }
     let filter = rma_launcher::provider_filter();
     let (provider, filter) = (config.provider(), filter.as_deref());
-    let network = OfiConfig { provider, filter, host: address };
+    let farewell = config.wait_timeout;
+    let network = OfiConfig { provider, filter, farewell, host: address };
     // SAFETY: forwarded to the caller.
     Ok(unsafe { rma_transport_ofi::join(near, &network, exchange) }?)
 }

@@ -2,6 +2,7 @@
 //! harms no byte but those that they write, and no wait of theirs lasts for ever.
 use rma::{Assert, Config, ErrorClass, Layout, LockKind, Op, Rank, RmaError, Universe, Window};
 use rma::{Element, local_with};
+use rma_transport_ofi::Libfabric;
 use std::fmt::Debug;
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,17 +13,49 @@ use std::time::Duration;
 /// Ends a wait that nothing else ends.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
-/// Ways on which ranks reach each other: hint, and nodes.
-const WAYS: [(&str, u32); 3] = [("auto", 1), ("messages", 1), ("auto", 2)];
+/// How the ranks of a job reach each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    LoadStore,
+    Messages,
+    /// By messages, with room for hardly any.
+    Tight,
+    Nodes,
+    Libfabric,
+}
 
-fn way((path, nodes): (&str, u32)) -> Config {
-    let mut config = Config::default();
-    config.nodes = nodes;
-    config.wait_timeout = Some(WATCHDOG);
-    if path != "auto" {
-        config.hint("rma_path", path).unwrap();
+const WAYS: [Way; 5] = [Way::LoadStore, Way::Messages, Way::Tight, Way::Nodes, Way::Libfabric];
+
+/// Those that are here.
+fn ways() -> impl Iterator<Item = Way> {
+    WAYS.into_iter().filter(|way| {
+        let loaded = (*way == Way::Libfabric).then(Libfabric::load);
+        loaded.is_none_or(|loaded| {
+            loaded.inspect_err(|error| println!("no {way:?}: {error}")).is_ok()
+        })
+    })
+}
+
+impl Way {
+    fn config(self) -> Config {
+        let mut config = Config::default();
+        config.wait_timeout = Some(WATCHDOG);
+        match self {
+            Self::LoadStore => {}
+            Self::Messages => config.hint("rma_path", "messages").unwrap(),
+            Self::Tight => {
+                config.hint("rma_path", "messages").unwrap();
+                (config.outstanding_messages, config.credit_messages) = (2, 1);
+                (config.eager_bytes, config.rendezvous_bytes) = (0, 1 << 16);
+            }
+            Self::Nodes => config.nodes = 2,
+            Self::Libfabric => {
+                config.set("transport", "ofi").unwrap();
+                config.set("provider", "tcp").unwrap();
+            }
+        }
+        config
     }
-    config
 }
 
 /// A job that every rank of comes to its end.
@@ -43,8 +76,8 @@ fn words(universe: &Universe, count: usize) -> Window {
 /// else's, and other windows hear nothing of it.
 #[test]
 fn what_is_forgotten_harms_nothing() {
-    for of in WAYS {
-        job(&way(of), 4, |universe| {
+    for of in ways() {
+        job(&of.config(), 4, |universe| {
             let world = universe.world();
             let right = world.rank().on_ring(1, world.size());
             let (lost, kept) = (words(universe, 512), words(universe, 512));
@@ -55,7 +88,6 @@ fn what_is_forgotten_harms_nothing() {
                 forget(epoch.raccumulate(right, 0, Op::Sum, vec![1u64; 8]).unwrap());
                 // What the allocator gives now may have been theirs, if they had given it back.
                 let fresh = vec![round; 512];
-                forget(epoch.batch(&[(right, 3)]));
                 assert!(fresh.iter().all(|word| *word == round));
             }
             forget(epoch);
@@ -77,8 +109,8 @@ fn what_is_forgotten_harms_nothing() {
 /// reduces: the stack below is reused at once, and the window goes on.
 #[test]
 fn panics_inside_of_calls() {
-    for of in WAYS {
-        job(&way(of), 3, |universe| {
+    for of in ways() {
+        job(&of.config(), 3, |universe| {
             let world = universe.world();
             let right = world.rank().on_ring(1, world.size());
             let window = words(universe, 4096);
@@ -124,7 +156,7 @@ fn panics_inside_of_calls() {
 #[test]
 fn handles_in_the_wrong_hands() {
     let outer = Mutex::new(None);
-    job(&way(("auto", 1)), 2, |universe| {
+    job(&Way::LoadStore.config(), 2, |universe| {
         let world = universe.world();
         let window = Arc::new(world.window(0, 1).create_dynamic().unwrap());
         let region = window.attach(vec![1u64; 64]).unwrap();
@@ -140,7 +172,7 @@ fn handles_in_the_wrong_hands() {
             let region = mine.value;
             let view = foreign.region(&region).unwrap();
             assert_eq!(view.load(0), Ok(1u64));
-            let inner = way(("messages", 1));
+            let inner = Way::Messages.config();
             job(&inner, 2, |inner| {
                 let window = inner.world().window(0, 1).create_dynamic().unwrap();
                 let own = window.attach(vec![2u64; 64]).unwrap();
@@ -166,9 +198,9 @@ fn handles_in_the_wrong_hands() {
 
 /// Blocks that one rank puts again and again, and the gaps between them that another one puts at
 /// the same time: each finds what it put, whatever the width of both.
-fn blocks_and_gaps<E: Element + PartialEq + Debug>(of_way: (&str, u32), of: fn(u64) -> E) {
+fn blocks_and_gaps<E: Element + PartialEq + Debug>(way: Way, of: fn(u64) -> E) {
     const RUNS: u64 = 500;
-    job(&way(of_way), 3, |universe| {
+    job(&way.config(), 3, |universe| {
         let world = universe.world();
         for (block, gap) in [(1u64, 1u64), (1, 3), (2, 1), (3, 5), (5, 2)] {
             let stride = block + gap;
@@ -189,7 +221,7 @@ fn blocks_and_gaps<E: Element + PartialEq + Debug>(of_way: (&str, u32), of: fn(u
                     epoch.flush(Rank(2)).unwrap();
                     let mut got: Vec<E> = (0..count).map(|_| of(0)).collect();
                     epoch.get(Rank(2), rows.at(first), dense.of(&mut got)).unwrap();
-                    assert!(got == mine, "{block} and {gap} by {of_way:?}: {got:?} {mine:?}");
+                    assert!(got == mine, "{block} and {gap} by {way:?}: {got:?} {mine:?}");
                 }
             }
             epoch.unlock().unwrap();
@@ -201,7 +233,7 @@ fn blocks_and_gaps<E: Element + PartialEq + Debug>(of_way: (&str, u32), of: fn(u
 
 #[test]
 fn gaps_are_their_writers() {
-    for of in WAYS {
+    for of in ways() {
         blocks_and_gaps(of, |value| value as u8);
         blocks_and_gaps(of, |value| value as u16);
         blocks_and_gaps(of, |value| value as u32);
@@ -213,8 +245,8 @@ fn gaps_are_their_writers() {
 #[test]
 fn gaps_between_what_is_combined() {
     const RUNS: u64 = 200;
-    fn combine<E: rma::BasicElement + PartialEq + Debug>(of_way: (&str, u32), of: fn(u64) -> E) {
-        job(&way(of_way), 3, |universe| {
+    fn combine<E: rma::BasicElement + PartialEq + Debug>(way: Way, of: fn(u64) -> E) {
+        job(&way.config(), 3, |universe| {
             let world = universe.world();
             let window = world.window(RUNS * 2, size_of::<E>()).allocate().unwrap();
             let element = Layout::element::<E>();
@@ -235,7 +267,7 @@ fn gaps_between_what_is_combined() {
                         epoch.put(Rank(2), rows.at(1), dense.of(&mine)).unwrap();
                         epoch.flush(Rank(2)).unwrap();
                         epoch.get(Rank(2), rows.at(1), dense.of(&mut got)).unwrap();
-                        assert!(got == mine, "{of_way:?}: {got:?} {mine:?}");
+                        assert!(got == mine, "{way:?}: {got:?} {mine:?}");
                     }
                 }
                 _ => {}
@@ -247,13 +279,13 @@ fn gaps_between_what_is_combined() {
                 let own = window.lock(Rank(2), LockKind::Shared).unwrap();
                 own.get(rows.at(0), dense.of(&mut got)).unwrap();
                 own.unlock().unwrap();
-                assert!(got == all(100), "{of_way:?}: {got:?}");
+                assert!(got == all(100), "{way:?}: {got:?}");
             }
             world.barrier().unwrap();
             window.free().unwrap();
         });
     }
-    for of in WAYS {
+    for of in ways() {
         combine(of, |value| value as u8);
         combine(of, |value| value as u16);
         combine(of, |value| value as u32);
@@ -277,10 +309,10 @@ fn a_window_that_a_peer_drops() {
         }),
         ("value", |window| window.local().wait_until(0, |value: u64| value == 1).map(drop)),
     ];
-    for of in WAYS {
+    for of in ways() {
         for (name, act) in acts {
             let over = Barrier::new(2);
-            let ends = local_with(way(of), 2, |universe| {
+            let ends = local_with(of.config(), 2, |universe| {
                 let window = words(&universe, 1);
                 universe.world().barrier().unwrap();
                 if universe.world().rank() == Rank(0) {
@@ -305,9 +337,8 @@ fn a_window_that_a_peer_drops() {
 /// A rank whose thread ends without a word, with an epoch open and a lock held.
 #[test]
 fn a_universe_that_is_forgotten() {
-    for of in WAYS {
-        let over = Barrier::new(3);
-        let ends = local_with(way(of), 3, |universe| {
+    for of in ways() {
+        let ends = local_with(of.config(), 3, |universe| {
             let window = words(&universe, 1);
             let world = universe.world().clone();
             world.barrier().unwrap();
@@ -318,9 +349,7 @@ fn a_universe_that_is_forgotten() {
                 return Ok(());
             }
             world.barrier().unwrap();
-            let end = window.lock(Rank(1), LockKind::Exclusive).and_then(rma::Lock::unlock);
-            _ = &over;
-            end
+            window.lock(Rank(1), LockKind::Exclusive).and_then(rma::Lock::unlock)
         });
         for end in &ends.unwrap()[1..] {
             let class = end.as_ref().map_err(RmaError::class);
@@ -334,8 +363,8 @@ fn a_universe_that_is_forgotten() {
 #[test]
 fn threads_fence_while_another_makes_windows() {
     const ROUNDS: usize = 50;
-    for of in WAYS {
-        job(&way(of), 3, |universe| {
+    for of in ways() {
+        job(&of.config(), 3, |universe| {
             let world = universe.world();
             let (window, other) = (words(universe, 1), world.dup().unwrap());
             thread::scope(|scope| {

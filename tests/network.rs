@@ -2,10 +2,10 @@
 //! In each test, the process that `cargo test` started is the launcher; its ranks run the test once
 //! more. Where no libfabric is, each says so and passes.
 use rma::testing::processes_with;
-use rma::{Config, Lock, LockKind, OfiError, Rank, TransportKind, initialize_with};
+use rma::{Config, Lock, LockKind, OfiError, Path, Rank, TransportKind, initialize_with};
 use rma_launcher::run::{Output, Report, Spec, run};
 use rma_transport_ofi::Libfabric;
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -96,6 +96,51 @@ fn a_rank_that_is_killed() {
     for part in ["rank 1 failed", "signal 9 (SIGKILL)"] {
         assert!(message.contains(part), "{message}");
     }
+}
+
+/// A large put to a rank that is stopped ends at its deadline. Its buffer is the caller's again
+/// then: what is written there later does not reach the rank, and what is put later does.
+#[test]
+fn a_put_that_is_given_up_is_cut_off() {
+    const LEN: usize = 4 << 20;
+    if !is_here() {
+        return;
+    }
+    let mut config = config("tcp");
+    config.wait_timeout = Some(Duration::from_secs(2));
+    processes_with(config, "a_put_that_is_given_up_is_cut_off", 2, |universe| {
+        let world = universe.world();
+        let window = world.window(LEN, 1).allocate().unwrap();
+        assert_eq!(window.path(Rank(1 - world.rank().0)), Some(Path::Device));
+        let pids = world.allgather(&[getpid().as_raw_nonzero().get()]).unwrap();
+        let other = Pid::from_raw(pids[1]).unwrap();
+        if world.rank() == Rank(0) {
+            let epoch = window.lock(Rank(1), LockKind::Shared).unwrap();
+            // The device is connected, and the target's part is known.
+            epoch.put(0, &vec![1u8; LEN]).unwrap();
+            epoch.flush().unwrap();
+            kill_process(other, Signal::STOP).unwrap();
+            let mut buffer = vec![2u8; LEN];
+            let refused = epoch.put(0, &buffer).unwrap_err();
+            assert!(refused.to_string().contains("within the wait timeout"), "{refused}");
+            buffer.fill(3);
+            drop(buffer);
+            kill_process(other, Signal::CONT).unwrap();
+            // What was cut off is told once.
+            let told = epoch.flush();
+            assert!(told.as_ref().is_err_and(|e| e.to_string().contains("cut off")), "{told:?}");
+            let mut got = vec![0u8; LEN];
+            epoch.get(0, &mut got).unwrap();
+            assert!(got.iter().all(|byte| *byte == 1 || *byte == 2), "nothing of later bytes");
+            epoch.put(0, &vec![4u8; LEN]).unwrap();
+            epoch.flush().unwrap();
+            epoch.get(0, &mut got).unwrap();
+            assert!(got.iter().all(|byte| *byte == 4));
+            epoch.unlock().unwrap();
+        }
+        while world.barrier().is_err() {}
+        window.free().unwrap();
+    });
 }
 
 /// What a rank sends right before it leaves arrives, also at a rank that knew nothing of it.

@@ -4,9 +4,12 @@ use rma::{
     Assert, Config, DirtyTracking, Error, ErrorClass, LockKind, OnStorage, PersistError,
     PersistentError, PersistentMemory, Rank, RmaError, Root, StorageHints, Universe, Window,
 };
+use rma_launcher::run::{Output, RankOutput, Spec, run};
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
 
 mod persistent_table;
 
@@ -570,5 +573,96 @@ fn marks_are_kept_where_little_changes() {
         memory.commit(world)?;
         assert_eq!(way(), "write_protect");
         Ok(window.free()?)
+    });
+}
+
+/// Threads of each rank that fence windows in memory hinder no commit of another thread.
+#[test]
+fn threads_fence_other_windows_while_one_commits() {
+    const ROUNDS: u64 = 20;
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    on_ranks(3, |universe| {
+        let world = universe.world();
+        let (memory, window) = open(&universe, root, &hints())?;
+        let right = world.rank().on_ring(1, world.size());
+        let others = [world.window(1, 8).allocate()?, world.window(1, 8).allocate()?];
+        thread::scope(|scope| {
+            for other in &others {
+                scope.spawn(move || {
+                    for round in 1..=5 * ROUNDS {
+                        let epoch = other.fence(Assert::NONE).unwrap();
+                        epoch.put(right, 0, &[round]).unwrap();
+                        epoch.end().unwrap();
+                        assert_eq!(other.local().load(0), Ok(round));
+                        // Before the next put, all have looked.
+                        other.fence(Assert::NONE).unwrap().end().unwrap();
+                    }
+                });
+            }
+            let mut epoch = window.fence(Assert::NONE)?;
+            for version in 1..=ROUNDS {
+                epoch.put(right, 0, &[version])?;
+                epoch = epoch.next_persist(Assert::NONE)?;
+                assert_eq!(memory.version(), Some(version));
+            }
+            epoch.end()
+        })?;
+        Ok(window.free()?)
+    });
+    assert_eq!(found(root, 3), [(ROUNDS, 0, Some(ROUNDS)); 3]);
+}
+
+/// Threads that fence the very window while another one commits it, against what its documentation
+/// asks for: each call ends, and what the next job finds is one version, the same at all ranks. The
+/// ranks are processes: memory of a window that was not freed is in use until its process ends.
+#[test]
+fn threads_fence_the_window_that_another_commits() {
+    if rma_launcher::is_launched() {
+        let root = std::env::args().next_back().unwrap();
+        return fence_and_commit(Path::new(&root));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let mut spec = Spec::new(std::env::current_exe().unwrap(), 2);
+    let test = "threads_fence_the_window_that_another_commits";
+    spec.args = ["--exact", test, "--nocapture"].map(Into::into).to_vec();
+    // A filter that matches no test.
+    spec.args.push(root.into());
+    (spec.output, spec.oversubscribe) = (Output::Capture, true);
+    spec.config.wait_timeout = Some(Duration::from_secs(2));
+    spec.timeout = Some(Duration::from_secs(120));
+    let report = run(&spec).unwrap();
+    let said = |output: &RankOutput| String::from_utf8_lossy(&output.stdout).into_owned();
+    let passed = |output| said(output).contains("1 passed");
+    assert!(report.failure().is_none() && report.output.iter().all(passed), "{report:?}");
+    let [first, second] = found(root, 2)[..] else { panic!("two ranks") };
+    assert_eq!(first, second);
+    assert_eq!(Some(first.0), first.2, "a version has the word of that commit");
+}
+
+/// One rank of it.
+fn fence_and_commit(root: &Path) {
+    let universe = rma::initialize().unwrap();
+    let (memory, window) = open(&universe, root, &hints()).unwrap();
+    let ended = |error: RmaError| {
+        let of_rules = [ErrorClass::Assert, ErrorClass::RmaSync, ErrorClass::Count];
+        let of_peers = [ErrorClass::ProcFailed, ErrorClass::Other];
+        let class = error.class();
+        assert!(of_rules.contains(&class) || of_peers.contains(&class), "{error}");
+    };
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..40 {
+                    window.fence(Assert::NONE).map(drop).unwrap_or_else(ended);
+                }
+            });
+        }
+        for _ in 0..40 {
+            window.local().store(0, memory.version().unwrap() + 1).unwrap();
+            let fenced = window.fence(Assert::NONE).and_then(|epoch| epoch.end_persist());
+            fenced.unwrap_or_else(ended);
+        }
     });
 }

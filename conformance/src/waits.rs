@@ -146,6 +146,7 @@ fn meetings() -> Vec<Case> {
         case("place for a piece", |universe, _| exchange(universe, 1 << 20)),
         case("place for a piece", broadcast),
         case("piece", broadcast),
+        case("offers", |universe, _| ended(universe.world().allgather(&[0u64; 1 << 10]))),
     ]
 }
 

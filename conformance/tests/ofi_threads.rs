@@ -1,8 +1,11 @@
 //! The suite with ranks as threads of this process, each a node of its own, which the others reach
 //! by libfabric only.
+#![allow(unsafe_code)] // room: vouches for memory that a window is made of
+
 use ofi::WhereLibfabricIs;
 use ranks::{Settings, Threads};
-use rma::Config;
+use rma::{Config, Path, Rank, RawPart};
+use rma_conformance::Harness;
 
 mod generated;
 mod ofi;
@@ -26,6 +29,30 @@ fn generated_programs() {
     if ofi::is_here("generated_programs") {
         generated::play::<OfiThreads>("ofi_threads", 100);
     }
+}
+
+/// Memory that the device cannot reach is reached by messages, and explained.
+#[test]
+fn private_memory() {
+    OfiThreads::run("private_memory", 2, &|universe| {
+        let world = universe.world();
+        let mut memory = vec![0u64; 4];
+        // SAFETY: the vector lives until the window is freed, and is used through it only.
+        let part = unsafe { RawPart::new(memory.as_mut_ptr().cast(), 32) };
+        let window = world.window(0, 8).create(part).unwrap();
+        let text = window.explain();
+        let why = "device: not used: memory that the device could not register";
+        assert!(text.contains(why), "{text}");
+        let other = Rank(1 - world.rank().0);
+        assert_eq!(window.path(other), Some(Path::Messages));
+        let epoch = window.lock_all().unwrap();
+        epoch.put(other, 1, &[7u64 + u64::from(world.rank().0)]).unwrap();
+        epoch.unlock().unwrap();
+        world.barrier().unwrap();
+        assert_eq!(window.local().load::<u64>(1).unwrap(), 7 + u64::from(other.0));
+        window.free_into::<RawPart>().unwrap();
+        universe.finalize().unwrap();
+    });
 }
 
 /// What is used is explained.

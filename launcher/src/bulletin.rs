@@ -6,6 +6,8 @@ use std::ffi::OsStr;
 #[cfg(feature = "server")]
 use std::os::fd::OwnedFd;
 use std::ptr;
+#[cfg(feature = "server")]
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use rustix::fs::{FileType, SealFlags, fcntl_get_seals, fstat};
@@ -47,7 +49,7 @@ pub(crate) fn map(name: &OsStr, rank: u32) -> Option<&'static BulletinWords> {
 
 /// Such a file for a job, and what names it to a process that inherits it.
 #[cfg(feature = "server")]
-pub(crate) fn create(ranks: u32) -> std::io::Result<(OwnedFd, String)> {
+pub(crate) fn create(ranks: u32) -> std::io::Result<(Arc<OwnedFd>, String)> {
     use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, fcntl_add_seals, memfd_create};
 
     let bytes = (u64::from(ranks) * BYTES as u64).next_multiple_of(page_size() as u64);
@@ -55,7 +57,8 @@ pub(crate) fn create(ranks: u32) -> std::io::Result<(OwnedFd, String)> {
     // With its space: touching it never faults.
     fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-    inherited::named(&file)
+    let (file, name) = inherited::named(&file)?;
+    Ok((Arc::new(file), name))
 }
 
 #[cfg(all(test, feature = "server"))]

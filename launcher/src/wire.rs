@@ -280,7 +280,10 @@ mod tests {
         assert_ne!(proof, rank_mac(&secret, &challenge, &Hello { rank: 4, ..hello() }));
         assert_ne!(proof, rank_mac(&secret, &challenge, &Hello { pid: 78, ..hello() }));
         assert_ne!(proof, rank_mac(&secret, &challenge, &Hello { nonce: [8; 32], ..hello() }));
-        assert_ne!(proof, rank_mac(&secret, &challenge, &Hello { version: 8, ..hello() }));
+        assert_ne!(
+            proof,
+            rank_mac(&secret, &challenge, &Hello { version: VERSION + 1, ..hello() })
+        );
     }
 
     #[test]

@@ -254,7 +254,7 @@ fn hosts_that_cannot_do_their_part_are_named() {
     remote.refused("other", 1, "is another build than here");
     remote.refused("a,a", 2, "host a stands there twice");
     remote.refused("a:0", 2, "from 1 on");
-    remote.refused("-oX", 2, "no name of a host");
+    remote.refused("a,-oX", 2, "\"-oX\" is no name of a host");
     let output = remote.job("a:2,b:1", &["-n", "4", "true"]);
     assert!(stderr(&output).contains("take 3 (a:2,b:1)"), "{}", stderr(&output));
     let output = remote.job("a", &["--wdir", "/proc/self/fd/0/none", "true"]);

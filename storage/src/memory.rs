@@ -1,6 +1,7 @@
 //! A file or device, mapped, with memory beside it in one range of addresses.
 #![allow(unsafe_code)] // room: maps files, and vouches for them
 
+use crate::ahead::Ahead;
 use crate::error::SpaceLimit;
 use crate::file::{NewFile, StorageFile, is_too_long, retry, system};
 use crate::{AccessStyle, StorageError, StorageFactor, StorageHints, StorageOrder};
@@ -62,6 +63,7 @@ pub struct StorageMemory {
     process: Pid,
     lost: Lost,
     written: Written,
+    ahead: Ahead,
     discard: bool,
     /// Hints in force.
     info: Vec<(&'static str, String)>,
@@ -247,6 +249,7 @@ impl StorageMemory {
             process: rustix::process::getpid(),
             lost: Lost::default(),
             written: Written::new(len),
+            ahead: Ahead::default(),
             discard: hints.discard,
         })
     }
@@ -312,6 +315,7 @@ impl StorageMemory {
         }
         self.lost.unless(|| {
             self.written.forget(start..end);
+            self.ahead.synced();
             self.pages.sync(self.before + start..self.before + end).map_err(failed_call)?;
             self.file.as_ref().map_or(Ok(()), |file| self.check_whole(file))
         })
@@ -399,10 +403,17 @@ unsafe impl Backing for StorageMemory {
         let Some(file) = &self.file else { return false };
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         let end = start.saturating_add(bytes.len());
-        let is_stored = self.stored.start <= start && end <= self.stored.end;
-        is_stored
-            && self.written.note(start..end)
-            && file.overwrite(bytes, self.offset + (start - self.stored.start) as u64)
+        if start < self.stored.start || end > self.stored.end {
+            return false;
+        }
+        let Some(times) = self.written.note(start..end) else { return false };
+        let is_written = file.overwrite(bytes, self.offset + (start - self.stored.start) as u64);
+        // What is written again before it is made durable need not be on the device meanwhile.
+        if is_written && times == 0 {
+            let all = self.offset..self.offset + self.stored.len() as u64;
+            self.ahead.written(&file.descriptor, bytes.len(), all);
+        }
+        is_written
     }
 
     fn is_durable(&self) -> bool {
@@ -616,17 +627,18 @@ impl Written {
         self.0.get(first..end).unwrap_or_default()
     }
 
-    /// Whether the system is to write these bytes.
-    fn note(&self, bytes: Range<usize>) -> bool {
+    /// How often the system has written some of these bytes before, if it is to write them again.
+    fn note(&self, bytes: Range<usize>) -> Option<u8> {
         let blocks = self.blocks(bytes);
-        let is_rare = blocks.iter().all(|times| times.load(Ordering::Relaxed) < Self::MOST);
-        if is_rare {
-            // Of two threads, one may not be counted.
-            blocks.iter().for_each(|times| {
-                times.store(times.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
-            });
+        let times = blocks.iter().map(|times| times.load(Ordering::Relaxed)).max().unwrap_or(0);
+        if times >= Self::MOST {
+            return None;
         }
-        is_rare
+        // Of two threads, one may not be counted.
+        blocks.iter().for_each(|times| {
+            times.store(times.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+        });
+        Some(times)
     }
 
     /// They are made durable.

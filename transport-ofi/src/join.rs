@@ -6,10 +6,11 @@ use crate::device::{Device, Memory};
 use crate::objects::{Doze, Line, Membership};
 use crate::port::{MESSAGE_MAX, Port, RECEIVES, SENDS, SLOT_BYTES, SLOTS};
 use crate::sys::{Caps, Endpoint, Opened, Passive, Slot};
-use crate::watcher::Bell;
+use crate::watcher::{Bell, FAREWELL};
 use crate::{Libfabric, Offer, OfiError, Wanted, choose};
 use rma_core::transport::{Network, Parts, Remote, Transport, Waker, WorldRank};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// What a rank must know before it joins.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,6 +19,9 @@ pub struct OfiConfig<'a> {
     pub provider: Option<&'a str>,
     /// `FI_PROVIDER`, which libfabric obeys by itself.
     pub filter: Option<&'a str>,
+    /// How long a rank that leaves waits for peers to confirm what it sent them; 10 s at most, and
+    /// if `None`.
+    pub farewell: Option<Duration>,
     /// The address of this host that peers reach; given to providers whose addresses are those of
     /// the internet.
     pub host: &'a str,
@@ -108,7 +112,7 @@ struct Found {
 fn open(config: &OfiConfig<'_>) -> Result<Found, OfiError> {
     let library = Libfabric::load()?;
     let offers = library.offers()?;
-    let OfiConfig { provider, filter, host } = *config;
+    let OfiConfig { provider, filter, host, .. } = *config;
     let offer = choose(&offers, &Wanted { provider, needs_rma: false, filter })?;
     let host = host_of(offer, host);
     if offer.max_message < SLOT_BYTES {
@@ -176,7 +180,9 @@ pub unsafe fn join<E>(
         }
     };
     let its = (job.rank, told.job);
-    let port = Arc::new(Port::new(ends, its, addresses, members, bells, device));
+    let farewell = config.farewell.unwrap_or(FAREWELL).min(FAREWELL);
+    let port = Port::new(ends, its, addresses, members, bells, (device, farewell));
+    let port = Arc::new(port);
     let membership = Arc::new(Membership(port.clone()));
     let near = Parts {
         job,

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 /// Bytes of the largest message of the core.
 pub(crate) const MESSAGE_MAX: usize = 8 << 10;
@@ -63,6 +64,8 @@ pub(crate) struct Port {
     /// If this job's ranks reach each other's memory.
     pub(crate) device: Option<Arc<Device>>,
     pub(crate) bell: Arc<Bell>,
+    /// How long a rank that leaves waits for peers to hear of it.
+    pub(crate) farewell: Duration,
 
     /// Slots for messages that leave.
     free: Mutex<Vec<Slot>>,
@@ -127,7 +130,7 @@ impl Port {
         addresses: Arc<[u8]>,
         members: Arc<dyn Members>,
         (bell, waker): (Arc<Bell>, Arc<OnceLock<Waker>>),
-        device: Option<Arc<Device>>,
+        (device, farewell): (Option<Arc<Device>>, Duration),
     ) -> Self {
         let size = addresses.len() / endpoint.address().len().max(1);
         let free = slots.split_off(RECEIVES as usize);
@@ -143,6 +146,7 @@ impl Port {
             waker,
             device,
             bell,
+            farewell,
             free: Mutex::new(free),
             destinations: (0..RECEIVES + SENDS).map(|_| AtomicU32::new(0)).collect(),
             starved: AtomicBool::new(false),

@@ -222,8 +222,8 @@ impl RawMemory {
         true
     }
 
-    /// Has the provider serve the peer until `stop` is set: it looks as long as something comes, and
-    /// sleeps otherwise.
+    /// Has the provider serve the peer until `stop` is set: it looks as long as something comes,
+    /// and sleeps otherwise.
     pub fn serve(&self, stop: &AtomicBool) {
         let mut idle_from = Instant::now();
         while !stop.load(Acquire) {

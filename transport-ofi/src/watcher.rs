@@ -19,9 +19,9 @@ const RETRY: Duration = Duration::from_millis(1);
 /// So long it looks, after something has come, before it sleeps again, if a thread of the rank
 /// sleeps: the next part of what comes is quick, and nobody computes where it looks.
 const SPIN: Duration = Duration::from_micros(50);
-/// So long a rank that leaves waits for peers to hear of it. Then they are told that it failed:
-/// what it sent them may be lost.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// So long a rank that leaves waits for peers to hear of it, at most. Then they are told that it
+/// failed: what it sent them may be lost.
+pub(crate) const FAREWELL: Duration = Duration::from_secs(10);
 /// So long the last messages may take to be out of this process, which ends.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -150,7 +150,7 @@ pub(crate) fn watch(port: &Port) {
         }
         // Peers that cannot be answered hold up no rank that leaves.
         if is_over
-            && Instant::now() > *last.get_or_insert_with(|| Instant::now() + FAREWELL + LINGER)
+            && Instant::now() > *last.get_or_insert_with(|| Instant::now() + port.farewell + LINGER)
         {
             return;
         }
@@ -192,7 +192,7 @@ fn tend(port: &Port, deadline: &mut Option<Instant>) -> bool {
     }
     let mut leave = lock(&port.leave);
     let Leave::Leaving(outcome) = *leave else { return is_settled };
-    let until = *deadline.get_or_insert_with(|| Instant::now() + FAREWELL);
+    let until = *deadline.get_or_insert_with(|| Instant::now() + port.farewell);
     let have_heard = port.say_farewell();
     if !have_heard && Instant::now() < until {
         return false;

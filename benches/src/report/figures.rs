@@ -13,7 +13,7 @@ const FIGURES: [(&str, &[&str]); 5] = [
     ("streams", &["mSTREAM SEQ", "mSTREAM RND"]),
     ("dht", &["DHT filled, ", "DHT in 128 MiB, storage", "DHT in 128 MiB, half"]),
     ("hacc", &["HACC"]),
-    ("commit", &["commit, "]),
+    ("commit", &["commit, ", "commit by marks, "]),
 ];
 
 /// Path and text of each figure: one for each machine that has such rows over several sizes.
@@ -36,8 +36,9 @@ pub(super) fn all(records: &[Record]) -> Result<Vec<(String, String)>> {
 
 /// Commits of different shares are points of one line: their bytes tell them apart.
 fn of_one_kind(mut row: Row) -> Row {
-    if let Some((_, rest)) = row.name.split_once(" % of ") {
-        row.name = format!("commit of bytes that changed, of {}", rest.replace(" changed", ""));
+    if let Some((begin, rest)) = row.name.split_once(" % of ") {
+        let way = begin.rsplit_once(", ").map_or(begin, |(way, _)| way);
+        row.name = format!("{way} of bytes that changed, of {}", rest.replace(" changed", ""));
     }
     row
 }

@@ -1,5 +1,5 @@
 //! Jobs over libfabric, on the provider `tcp` at loop-back.
-use rma::{Config, TransportKind, Universe};
+use rma::{Config, Path, Rank, TransportKind, Universe};
 use rma_conformance::shared::refused;
 use rma_conformance::{Exception, Harness};
 use rma_transport_ofi::Libfabric;
@@ -52,13 +52,31 @@ impl<H: Harness> Harness for WhereLibfabricIs<H> {
 pub(crate) fn explained<H: Harness>() {
     H::run("explained", 4, &|universe| {
         let text = universe.explain();
-        for part in
-            ["provider tcp;ofi_rxm of libfabric", "127.0.0.1", "sleeps at the provider's file"]
-        {
+        for part in [
+            "provider tcp;ofi_rxm of libfabric",
+            "127.0.0.1",
+            "sleeps at the provider's file",
+            "device: remote memory access of tcp;ofi_rxm",
+        ] {
             assert!(text.contains(part), "{text}");
         }
-        let window = universe.world().window(1, 8).allocate().unwrap();
-        assert!(window.explain().contains("transport ofi"), "{}", window.explain());
+        let world = universe.world();
+        let window = world.window(1, 8).allocate().unwrap();
+        let text = window.explain();
+        assert!(text.contains("transport ofi") && text.contains("device"), "{text}");
+        // The last rank is on another node than the first.
+        let (first, last) = (Rank(0), Rank(world.size() - 1));
+        let far = if world.rank() == first { last } else { first };
+        let path = window.path(far);
+        let is_far = world.rank() == first || world.rank() == last;
+        assert!(!is_far || path == Some(Path::Device), "{path:?}");
+        world.barrier().unwrap();
+        window.free().unwrap();
+        let builder = world.window(1, 8).hint("rma_path", "messages").unwrap();
+        let window = builder.allocate().unwrap();
+        assert_eq!(window.path(far).filter(|_| is_far), is_far.then_some(Path::Messages));
+        let text = window.explain();
+        assert!(text.contains("device: not used: rma_path asks for another path"), "{text}");
         window.free().unwrap();
         universe.finalize().unwrap();
     });

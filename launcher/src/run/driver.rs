@@ -101,13 +101,17 @@ pub(super) struct Driver<'a> {
     pub(super) joined: Vec<Option<u32>>,
     /// The words in which ranks tell what they do.
     pub(super) bulletin: Arc<OwnedFd>,
-    /// What ranks did when they were asked to end.
-    pub(super) last_look: Option<JobView>,
     pub(super) started: Instant,
     /// Processes that the kernel had ended for lack of memory before.
     pub(super) oom_kills: u64,
     /// What ranks are started from; see [`start::Starter`].
     hold: mpsc::Sender<()>,
+    pub(super) noted: Noted,
+}
+
+/// What was noted of a job on its way.
+#[derive(Debug, Default)]
+pub(super) struct Noted {
     /// Why a rank could not be started.
     not_started: Option<RunError>,
     /// Ranks that did not end in time, and were killed.
@@ -118,9 +122,12 @@ pub(super) struct Driver<'a> {
     pub(super) out_of_memory: HashSet<u32>,
     /// Whether the user knows where ranks are.
     pub(super) is_introduced: bool,
+    /// A caller at the port was refused.
     refused: bool,
     /// What ranks have said to the user.
     notes: HashSet<String>,
+    /// What ranks did when they were asked to end.
+    pub(super) last_look: Option<JobView>,
 }
 
 /// See [`super::run`].
@@ -167,7 +174,6 @@ async fn run_job(
     };
     let created = bulletin::create(spec.ranks);
     let (bulletin, name) = created.map_err(system("reserving memory for what ranks tell"))?;
-    let bulletin = Arc::new(bulletin);
 
     let (hold, held) = mpsc::channel();
     let told = (Arc::clone(&bulletin), sink);
@@ -252,17 +258,10 @@ impl<'a> Driver<'a> {
             answers: (0..spec.ranks).map(|_| None).collect(),
             joined: vec![None; spec.ranks as usize],
             bulletin,
-            last_look: None,
             started: Instant::now(),
             oom_kills: groups::oom_kills(),
             hold,
-            not_started: None,
-            killed: Vec::new(),
-            dumped: HashSet::new(),
-            out_of_memory: HashSet::new(),
-            is_introduced: false,
-            refused: false,
-            notes: HashSet::new(),
+            noted: Noted::default(),
         }
     }
 }
@@ -271,7 +270,7 @@ impl Driver<'_> {
     /// Until the job is over.
     async fn see_through(mut self, printed: Option<Printed>) -> Result<Report, RunError> {
         self.carry_on().await;
-        if let Some(error) = self.not_started.take() {
+        if let Some(error) = self.noted.not_started.take() {
             self.give_up_start().await;
             return Err(error);
         }
@@ -300,7 +299,7 @@ impl Driver<'_> {
                         self.pass_on(signal).await;
                     }
                     Action::Kill => {
-                        self.killed = self.machine.running();
+                        self.noted.killed = self.machine.running();
                         self.signal(Signal::KILL);
                     }
                     Action::KillRank(rank) => {
@@ -318,7 +317,7 @@ impl Driver<'_> {
                     }
                 }
             }
-            if self.machine.finished() || self.not_started.is_some() {
+            if self.machine.finished() || self.noted.not_started.is_some() {
                 return;
             }
             if self.machine.ending() {
@@ -394,12 +393,12 @@ impl Driver<'_> {
             Input::Signal(signal) => Event::Signal(signal),
             Input::Started(newborn) => {
                 let rank = newborn.rank;
-                match self.adopt(newborn) {
-                    Ok(()) => Event::Started(rank),
-                    Err(error) => return self.not_started = Some(error),
+                if let Err(error) = self.adopt(newborn) {
+                    return self.noted.not_started = Some(error);
                 }
+                Event::Started(rank)
             }
-            Input::NotStarted(error) => return self.not_started = Some(error),
+            Input::NotStarted(error) => return self.noted.not_started = Some(error),
             Input::Joined { rank, process, answers } => {
                 self.note_joined(rank, process, answers);
                 Event::Joined(rank)
@@ -410,10 +409,10 @@ impl Driver<'_> {
                 return inputs.into_iter().for_each(|input| self.take(input));
             }
             Input::HostLost(text) => return self.sink.note(&text),
-            Input::OutOfMemory(rank) => return self.out_of_memory.extend([rank]),
+            Input::OutOfMemory(rank) => return self.noted.out_of_memory.extend([rank]),
             // Of a rank of this machine, whose peers see it by themselves.
             Input::Departed { .. } => return,
-            Input::CoreDumped(rank) => return self.dumped.extend([rank]),
+            Input::CoreDumped(rank) => return self.noted.dumped.extend([rank]),
             Input::Part { rank, mine } => {
                 let answer = self.gather.handle_part(rank, mine);
                 return self.send(answer);
@@ -465,7 +464,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Notes which ranks are up.
+    /// Notes which ranks are up, on whatever host.
     fn note_arrival(&mut self, event: &Event) {
         let now = self.started.elapsed();
         match event {
@@ -495,18 +494,21 @@ impl Driver<'_> {
     }
 
     fn note_refused(&mut self, why: &str) {
-        if !self.refused && !self.spec.quiet {
+        if !self.noted.refused && !self.spec.quiet {
             self.sink.note(&format!(
                 "refused a connection to the bootstrap port: {why}; the job goes on, and further \
                  ones are refused silently"
             ));
         }
-        self.refused = true;
+        self.noted.refused = true;
     }
 
     /// Says something that ranks say, once.
     fn note_once(&mut self, text: String) {
-        if !self.spec.quiet && self.notes.len() < NOTES_MAX && self.notes.insert(text.clone()) {
+        if !self.spec.quiet
+            && self.noted.notes.len() < NOTES_MAX
+            && self.noted.notes.insert(text.clone())
+        {
             self.sink.note(&text);
         }
     }

@@ -72,11 +72,11 @@ impl Driver<'_> {
 
     /// The same, of hosts, as soon as all are known.
     pub(super) fn introduce_hosts(&mut self) {
-        if self.is_introduced {
+        if self.noted.is_introduced {
             return;
         }
         let Some((over, lines)) = self.hosts.map() else { return };
-        self.is_introduced = true;
+        self.noted.is_introduced = true;
         if over && !self.spec.oversubscribe && !self.spec.quiet {
             self.sink.note(
                 "some hosts have fewer CPUs than ranks: waiting ranks will sleep there instead of \

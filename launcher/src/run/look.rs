@@ -13,9 +13,7 @@ impl Driver<'_> {
             let process = self.joined.get(rank as usize).copied().flatten();
             let process = process.or_else(|| self.processes.id(rank));
             let stage = self.machine.stage(rank, self.gather.waits(rank));
-            // Of a process of another host, this one knows the number only.
-            let usage = process.filter(|_| self.hosts.is_empty()).and_then(Usage::of);
-            RankView { stage, process, usage, told }
+            RankView { stage, process, usage: process.and_then(Usage::of), told }
         });
         let programs = self.spec.programs();
         let programs = programs.iter().map(|program| program.program.to_string_lossy());
@@ -32,24 +30,19 @@ impl Driver<'_> {
 
     /// Keeps what ranks do before they are asked to end, for whoever asks why they did not before.
     pub(super) fn look_before_the_end(&mut self) {
-        if self.last_look.is_none() && !self.spec.quiet && self.machine.anyone_joined() {
-            self.last_look = Some(self.look());
+        if self.noted.last_look.is_none() && !self.spec.quiet && self.machine.anyone_joined() {
+            self.noted.last_look = Some(self.look());
         }
-    }
-
-    /// Where a rank runs.
-    pub(super) fn host_of(&self, rank: u32) -> String {
-        self.hosts.name_of(rank).map_or_else(host, str::to_owned)
     }
 
     /// What they did then, in lines.
     pub(super) fn last_words(&self) -> String {
-        let lines = self.last_look.iter().flat_map(query::lines);
+        let lines = self.noted.last_look.iter().flat_map(query::lines);
         lines.map(|line| format!("\n  {line}")).collect()
     }
 }
 
 /// The machine's name.
-fn host() -> String {
+pub(super) fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

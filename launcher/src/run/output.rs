@@ -168,9 +168,6 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Those that have the end of a stream.
-type Tails = [Arc<Mutex<Tail>>];
-
 /// Where a stream of a rank comes from.
 #[derive(Debug)]
 pub(super) enum Source {
@@ -182,7 +179,7 @@ pub(super) enum Source {
 impl Source {
     /// Waits for something, and returns what can be printed then; the end of the stream is an
     /// error. Takes nothing if it is dropped.
-    async fn next(&mut self, lines: &mut Lines, tails: &Tails) -> io::Result<Piece> {
+    async fn next(&mut self, lines: &mut Lines, tails: &[Arc<Mutex<Tail>>]) -> io::Result<Piece> {
         match self {
             Source::Pipe(pipe) => {
                 pipe.readable().await?;
@@ -244,7 +241,7 @@ pub(super) async fn forward(
 /// Reads what there is, and returns what can be printed then; the end of the stream is an error.
 /// The buffer is of no rank in particular: each process that is started costs a copy of the tables
 /// of what this one keeps.
-fn read(pipe: &Receiver, lines: &mut Lines, tails: &Tails) -> io::Result<Piece> {
+fn read(pipe: &Receiver, lines: &mut Lines, tails: &[Arc<Mutex<Tail>>]) -> io::Result<Piece> {
     let mut chunk = [0; CHUNK];
     match pipe.try_read(&mut chunk) {
         Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),

@@ -365,10 +365,9 @@ impl Driver<'_> {
             }
             let label = (self.spec.label && self.spec.output == Output::Forward).then_some(rank);
             let lines = Lines::new(label, line_limit(ranks));
-            let mut tails: Vec<_> = self.tails.get(rank as usize).cloned().into_iter().collect();
-            if stream == Stream::Err {
-                tails.extend(self.error_tails.get(rank as usize).cloned());
-            }
+            let of_errors = self.error_tails.get(rank as usize).filter(|_| stream == Stream::Err);
+            let tails = self.tails.get(rank as usize).into_iter().chain(of_errors);
+            let tails = tails.map(Arc::clone).collect();
             let (sink, stop) = (self.sink.clone(), self.stop.subscribe());
             let source = Source::Host(relayed);
             self.readers.spawn(forward((rank, stream), source, lines, tails, sink, stop));

@@ -9,7 +9,7 @@ use super::machine::Cause;
 use super::output::lock;
 use super::report::{Ending, Failure, How};
 use super::spec::OnFailure;
-use super::{cpus, groups, signals, start};
+use super::{cpus, groups, look, signals, start};
 
 impl Driver<'_> {
     pub(super) fn ending(&self) -> Ending {
@@ -22,7 +22,7 @@ impl Driver<'_> {
             Some(Cause::Failed { rank, how }) => {
                 let killed = how == How::Signal(Signal::KILL.as_raw());
                 let here = self.hosts.is_empty() && groups::oom_kills() > self.oom_kills;
-                let how = match killed && (here || self.out_of_memory.contains(&rank)) {
+                let how = match killed && (here || self.noted.out_of_memory.contains(&rank)) {
                     true => How::OutOfMemory,
                     false => how,
                 };
@@ -65,12 +65,15 @@ impl Driver<'_> {
                     _ if self.spec.on_failure == OnFailure::Continue => "; the others went on",
                     _ => "; the job was ended",
                 };
-                let core = match self.dumped.contains(rank) {
+                let core = match self.noted.dumped.contains(rank) {
                     true => core_file(self.spec.dir_of(*rank)),
                     false => String::new(),
                 };
                 let host = match how {
-                    How::Signal(_) => format!(" on {}", self.host_of(*rank)),
+                    How::Signal(_) => match self.hosts.name_of(*rank) {
+                        Some(host) => format!(" on {host}"),
+                        None => format!(" on {}", look::host()),
+                    },
                     _ => String::new(),
                 };
                 format!("rank {rank} {how}{host}{core}{others}{printed}")
@@ -91,10 +94,10 @@ impl Driver<'_> {
         if !note.is_empty() {
             self.sink.note(&note);
         }
-        if !self.killed.is_empty() && !self.spec.quiet {
-            let ranks = named(&self.killed);
+        if !self.noted.killed.is_empty() && !self.spec.quiet {
+            let ranks = named(&self.noted.killed);
             let grace = self.spec.kill_after.as_secs_f64();
-            let verb = if self.killed.len() == 1 { "was" } else { "were" };
+            let verb = if self.noted.killed.len() == 1 { "was" } else { "were" };
             self.sink.note(&match self.machine.hurried() {
                 true => format!("{ranks} {verb} killed at the second signal"),
                 false => format!(

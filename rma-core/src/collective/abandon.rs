@@ -81,7 +81,7 @@ impl AbandonPlace {
 }
 
 /// Whether a tag is that of an earlier operation, or the same. They wrap.
-fn is_before(tag: u32, other: u32) -> bool {
+pub(super) fn is_before(tag: u32, other: u32) -> bool {
     other.wrapping_sub(tag) <= u32::MAX / 2
 }
 

@@ -533,6 +533,14 @@ impl Contributions {
         self.table().requested.remove(key);
     }
 
+    /// A member that has sent something of the operation of that tag, and the bytes of its payload.
+    pub(crate) fn sender_of(&self, id: u64, tag: u32) -> Option<(WorldRank, u64)> {
+        let table = self.table();
+        let contributions = &table.of.get(&id)?.contributions;
+        let found = contributions.iter().find(|((other, _), _)| *other == operation(tag));
+        found.and_then(|((_, from), parts)| Some((*from, parts.first()?.rest)))
+    }
+
     /// The part, if all of it is there, or that it was refused.
     pub(crate) fn take(
         &self,

@@ -104,8 +104,8 @@ impl Communicator {
 pub(crate) struct Exchange<'a> {
     comm: &'a Communicator,
     what: &'static str,
-    tag: u32,
-    turn: Turn<'a>,
+    pub(super) tag: u32,
+    pub(super) turn: Turn<'a>,
     /// This rank's lane, once the operation writes there.
     pub(super) out: RefCell<Option<OutLane>>,
     /// Of an operation without a tree.
@@ -216,7 +216,7 @@ impl<'a> Exchange<'a> {
         if self.opens_to(to, payload.len()) {
             self.offer((to, round), OfferKind::Alone, payload.len(), self.next_piece())?;
             self.put_stream(&Readers::One(to), payload)?;
-            return self.drain();
+            return self.leave_lane();
         }
         for number in 0..parts(payload.len()) {
             self.send_part(to, round, payload, number)?;
@@ -382,7 +382,7 @@ impl<'a> Exchange<'a> {
                 self.receive_next(from, round, &mut incoming)?;
             }
         }
-        self.drain()?;
+        self.leave_lane()?;
         Ok(incoming.bytes)
     }
 
@@ -436,7 +436,7 @@ impl<'a> Exchange<'a> {
                 self.get_piece(&lane, step * HALF + number, place, number + 1 == pieces)?;
             }
         }
-        self.drain()
+        self.leave_lane()
     }
 
     /// As [`swap`](Self::swap), of a length that is known.
@@ -607,14 +607,17 @@ impl<'a> Exchange<'a> {
         let take = || {
             let taken =
                 |from: &Rank| Some((*from, contributions.take(&self.key(*from, round), number)?));
-            whom.iter().find_map(taken)
+            let taken = whom.iter().find_map(taken).map(Ok);
+            // A rank that offers what it has to all at once sends nothing.
+            taken.or_else(|| self.offered_by(whom).map(Err))
         };
         let waited_for = whom.first().copied();
-        let (from, (part, cts)) =
-            self.comm.inner.attempt(self.what, (waited_for, By::Messages), |wait| {
-                // wait: payload
-                engine.wait_until(wait, take)
-            })?;
+        let taken = self.comm.inner.attempt(self.what, (waited_for, By::Messages), |wait| {
+            // wait: payload
+            engine.wait_until(wait, take)
+        })?;
+        let (from, (part, cts)) = taken
+            .map_err(|from| self.fails(CollectiveError::Malformed { what: self.what, from }))?;
         engine.send_cts(cts);
         // The sender has others to serve, which may wait for this rank.
         let part = part.map_err(|no_room| self.fails(no_room.of(self.what, from)))?;

@@ -5,18 +5,19 @@
 //!
 //! Where all read what all write, the steps of all ranks are the same, and each is some writes and
 //! then the reads of just these pieces. A writer waits for the reads of pieces of earlier steps
-//! only, as a step has no more pieces than a lane; so a rank in the earliest step goes on.
+//! only, as a step has no more pieces than a lane; so a rank in the earliest step goes on. What is
+//! written in the first step is there before ranks hear of it.
 //!
 //! Ranks choose this way by lengths, which are the same everywhere in a program that is right. In
 //! one that is not, some may take this way and others a tree. Each that takes this one offers what
-//! it has, of what length, to the ranks that would hear from it in a tree, and where it hears from
-//! all it takes what comes first; so a rank sees the difference, and gives the operation up for
-//! all. What ranks do here depends on more than lengths: the operation, its root, the size of what
-//! is combined, and how many elements each has of it. That is the [plan](FlatPlan) of an offer, and
-//! a rank that finds another than its own gives up, before it writes or reads a piece of all with
-//! all.
+//! it has, of what length, to the ranks that would hear from it in a tree, or to all at
+//! [one meeting](super::offers); so a rank sees the difference, and gives the operation up for all.
+//! What ranks do here depends on more than lengths: the operation, its root, the size of what is
+//! combined, and how many elements each has of it. That is the [plan](FlatPlan) of an offer, and a
+//! rank that finds another than its own gives up, before it reads a piece of all with all.
 use super::exchange::Exchange;
 use super::lanes::{FlatKind, FlatPlan, HALF, InLane, OfferKind};
+use super::near::Near;
 use super::node::TreeOrder;
 use super::operations::Result;
 use super::pieces::Readers;
@@ -172,14 +173,39 @@ impl Exchange<'_> {
         Ring { comm, order, size: order.size(comm), own: Rank(order.place(comm)) }
     }
 
-    /// Offers all other ranks a payload, which begins with the next piece, and hears what they
-    /// offer, in the order of the ranks before this one. `None` if a rank has no lane: all do
-    /// something else then, in other rounds.
-    fn offer_all(&self, ring: Ring<'_>, bytes: usize) -> Result<Option<Vec<InLane>>> {
+    /// Offers all other ranks a payload, which begins with that piece, and hears what they offer,
+    /// in the order of the ranks before this one. `None` if a rank has no lane: all do something
+    /// else then, in other rounds, and no rank reads what was written.
+    fn offer_all(&self, ring: Ring<'_>, bytes: usize, first: u64) -> Result<Option<Vec<InLane>>> {
         let kind = if self.opens() { OfferKind::Flat } else { OfferKind::NoLane };
+        let all = match (ring.order, self.comm().collective_block()) {
+            (TreeOrder::From(_), Some(near)) => self.share_offers(near, ring, (kind, bytes, first)),
+            _ => self.send_offers(ring, (kind, bytes, first)),
+        }?;
+        let unit = self.unit(bytes);
+        if let Some(other) = all.iter().flatten().find(|lane| lane.unit() != unit) {
+            let from = other.from();
+            return Err(self.fails(CollectiveError::Malformed { what: self.what(), from }));
+        }
+        let all: Option<Vec<InLane>> = all.into_iter().collect();
+        let all = all.filter(|_| kind == OfferKind::Flat);
+        if all.is_none() {
+            self.recall(first);
+            self.leave_lane()?;
+            self.set_other_rounds();
+        }
+        Ok(all)
+    }
+
+    /// What ranks of an order of some offer, by messages.
+    fn send_offers(
+        &self,
+        ring: Ring<'_>,
+        (kind, bytes, first): (OfferKind, usize, u64),
+    ) -> Result<Vec<Option<InLane>>> {
         let steps = 1..=ring.others();
         for step in steps.clone() {
-            self.offer((ring.after(step).rank, OFFERS), kind, bytes, self.next_piece())?;
+            self.offer((ring.after(step).rank, OFFERS), kind, bytes, first)?;
         }
         let partners: Vec<Rank> = steps.map(|step| ring.before(step).rank).collect();
         let mut outstanding = partners.clone();
@@ -192,21 +218,28 @@ impl Exchange<'_> {
             let (from, part) = self.take_any(&outstanding, OFFERS, 0)?;
             outstanding.retain(|rank| *rank != from);
             let lane = self.accept(from, &part, OfferKind::Flat, Some(bytes))?;
-            if lane.as_ref().is_some_and(|lane| lane.unit() != self.unit(bytes)) {
-                return Err(self.fails(CollectiveError::Malformed { what: self.what(), from }));
-            }
             let of_it = partners.iter().zip(&mut all).find(|(rank, _)| **rank == from);
             if let Some((_, place)) = of_it {
                 *place = lane;
             }
         }
-        let all: Option<Vec<InLane>> = all.into_iter().collect();
-        let all = all.filter(|_| kind == OfferKind::Flat);
-        if all.is_none() {
-            self.drain()?;
-            self.set_other_rounds();
-        }
         Ok(all)
+    }
+
+    /// What all ranks offer, by the collective block.
+    fn share_offers(
+        &self,
+        near: &Near,
+        ring: Ring<'_>,
+        (kind, bytes, first): (OfferKind, usize, u64),
+    ) -> Result<Vec<Option<InLane>>> {
+        let all = self.share_lanes(near, kind, bytes, first)?;
+        (1..=ring.others())
+            .map(|step| {
+                let from = ring.before(step).rank;
+                self.accept_shared(from, &all[usize::from(from)], bytes)
+            })
+            .collect()
     }
 
     /// Offers the others of an order what this rank, the first of it, broadcasts: from that piece
@@ -231,7 +264,7 @@ impl Exchange<'_> {
         }
         self.offer_broadcast(&others, bytes.len(), first)?;
         self.put_more(&readers, bytes, bytes.len(), &mut { early })?;
-        self.drain()
+        self.leave_lane()
     }
 
     /// Fills the blocks of all others, where that of this rank is in its place; false if that has
@@ -241,18 +274,24 @@ impl Exchange<'_> {
         let block = all.len() / comm.size() as usize;
         let Some(others) = self.flat(TreeOrder::From(Rank(0)), block) else { return Ok(false) };
         self.plan.set(FlatPlan::new(FlatKind::Allgather, []));
-        let ring = self.ring(TreeOrder::From(Rank(0)));
-        let (Some(lanes), unit) = (self.offer_all(ring, block)?, self.unit(block)) else {
-            return Ok(false);
-        };
+        let (ring, unit) = (self.ring(TreeOrder::From(Rank(0))), self.unit(block));
         let own = usize::from(comm.rank()) * block;
         let pieces = block.div_ceil(unit) as u64;
+        let put = |all: &[u8], numbers: Range<u64>, rings: bool| {
+            numbers.clone().try_for_each(|number| {
+                let mine = piece(&all[own..][..block], unit, number);
+                let rings = rings && number + 1 == numbers.end;
+                self.put_piece(Readers::All(others.clone()), mine, rings)
+            })
+        };
+        let start = self.first_piece();
+        // Whoever hears of it finds it there.
+        put(all, 0..pieces.min(HALF), false)?;
+        let Some(lanes) = self.offer_all(ring, block, start)? else { return Ok(false) };
         for first in (0..pieces).step_by(HALF as usize) {
             let numbers = first..pieces.min(first + HALF);
-            for number in numbers.clone() {
-                let mine = piece(&all[own..][..block], unit, number);
-                let rings = number + 1 == numbers.end;
-                self.put_piece(Readers::All(others.clone()), mine, rings)?;
+            if first > 0 {
+                put(all, numbers.clone(), true)?;
             }
             for (step, lane) in (1..).zip(&lanes) {
                 let from = ring.before(step).place * block;
@@ -262,7 +301,7 @@ impl Exchange<'_> {
                 }
             }
         }
-        self.drain()?;
+        self.leave_lane()?;
         Ok(true)
     }
 
@@ -283,18 +322,24 @@ impl Exchange<'_> {
             return Ok(false);
         }
         self.plan.set(FlatPlan::new(FlatKind::Alltoall, []));
-        let (Some(lanes), unit) = (self.offer_all(ring, block)?, self.unit(block)) else {
-            return Ok(false);
-        };
         // One piece of each block after the other.
-        let pieces = pieces(unit);
+        let (unit, pieces) = (self.unit(block), pieces(self.unit(block)));
+        let put = |all: &[u8], numbers: Range<u64>, rings: bool| {
+            numbers.clone().try_for_each(|number| {
+                let to = ring.after(number % others + 1);
+                let block = &all[to.place * block..][..block];
+                let rings = rings && number + others >= numbers.end;
+                self.put_piece(Readers::One(to.rank), piece(block, unit, number / others), rings)
+            })
+        };
+        let start = self.first_piece();
+        // Whoever hears of it finds it there.
+        put(mine.unwrap_or(all), 0..pieces.min(at_once), false)?;
+        let Some(lanes) = self.offer_all(ring, block, start)? else { return Ok(false) };
         for first in (0..pieces).step_by(at_once as usize) {
             let numbers = first..pieces.min(first + at_once);
-            for number in numbers.clone() {
-                let to = ring.after(number % others + 1);
-                let block = &mine.unwrap_or(all)[to.place * block..][..block];
-                let rings = number + others >= numbers.end;
-                self.put_piece(Readers::One(to.rank), piece(block, unit, number / others), rings)?;
+            if first > 0 {
+                put(mine.unwrap_or(all), numbers.clone(), true)?;
             }
             for number in numbers.clone() {
                 let from = ring.before(number % others + 1);
@@ -304,7 +349,7 @@ impl Exchange<'_> {
                 self.get_piece(lane, number, theirs, number + others >= numbers.end)?;
             }
         }
-        self.drain()?;
+        self.leave_lane()?;
         Ok(true)
     }
 
@@ -354,7 +399,7 @@ impl Exchange<'_> {
             return self.send(root, INSTEAD, mine);
         }
         self.put_stream(&Readers::One(root), mine)?;
-        self.drain()
+        self.leave_lane()
     }
 
     /// Deals `run` of this rank, in equal blocks and in the order of the ranks from this one on, to
@@ -375,7 +420,7 @@ impl Exchange<'_> {
         for (step, block) in (0..).zip(run.chunks(block)).skip(1) {
             self.put_stream(&Readers::One(ring.after(step).rank), block)?;
         }
-        self.drain()?;
+        self.leave_lane()?;
         Ok(true)
     }
 
@@ -398,8 +443,16 @@ impl Exchange<'_> {
         }
         let how = core::iter::once(size_of::<E>() as u64).chain(shares.numbers());
         self.plan.set(FlatPlan::new(FlatKind::Reduce, how));
-        let Some(lanes) = self.offer_all(ring, size_of_val(total))? else { return Ok(false) };
         let dealt = Dealt::new(shares, ring.size as usize, total.len(), most);
+        // All pieces of so many turns have a place.
+        let at_once = (PIECES / ring.size).max(1) as usize;
+        let start = self.first_piece();
+        // Whoever hears of it finds it there.
+        let turns = 0..dealt.turns.min(at_once);
+        let early = (turns.len() as u64 * ring.others()).min(PIECES.into());
+        self.put_parts((ring, &dealt, turns), 0..early, total, false)?;
+        let offers = self.offer_all(ring, size_of_val(total), start)?;
+        let Some(lanes) = offers else { return Ok(false) };
         let readers = match shares {
             Shares::All => Readers::All(others),
             Shares::One(root) if root != comm.rank() => Readers::One(root),
@@ -407,18 +460,35 @@ impl Exchange<'_> {
         };
         let mut partial = Partial::new(dealt.segment);
         let mut number = 0;
-        // All pieces of so many turns have a place.
-        let at_once = (PIECES / ring.size).max(1) as usize;
         for first in (0..dealt.turns).step_by(at_once) {
             let turns = first..dealt.turns.min(first + at_once);
             let of = (ring, &lanes[..], &dealt, turns);
             number = self.reduce_turns(of, number, total, reduction, &mut partial, &readers)?;
         }
-        self.drain()?;
+        self.leave_lane()?;
         Ok(true)
     }
 
-    /// Some turns of a reduction, from that piece on; the piece behind them.
+    /// Writes some of the parts that others combine in those turns.
+    fn put_parts<E: Element>(
+        &self,
+        (ring, dealt, turns): (Ring<'_>, &Dealt<'_>, Range<usize>),
+        parts: Range<u64>,
+        total: &[E],
+        rings: bool,
+    ) -> Result<()> {
+        let others = ring.others();
+        parts.clone().try_for_each(|part| {
+            let (turn, to) =
+                (turns.start + (part / others) as usize, ring.after(part % others + 1));
+            let theirs = &total[dealt.range(turn, to.place)];
+            let rings = rings && part + others >= parts.end;
+            self.put_piece(Readers::One(to.rank), cast_slice(theirs), rings)
+        })
+    }
+
+    /// Some turns of a reduction, from that piece on; the piece behind them. The first parts of the
+    /// first turn are written.
     fn reduce_turns<E: Element>(
         &self,
         (ring, lanes, dealt, turns): (Ring<'_>, &[InLane], &Dealt<'_>, Range<usize>),
@@ -433,12 +503,8 @@ impl Exchange<'_> {
         let parts = turns.len() as u64 * others;
         for first in (0..parts).step_by(PIECES as usize) {
             let some = first..parts.min(first + u64::from(PIECES));
-            for part in some.clone() {
-                let (turn, step) = of(part);
-                let to = ring.after(step);
-                let theirs = &total[dealt.range(turn, to.place)];
-                let rings = part + others >= some.end;
-                self.put_piece(Readers::One(to.rank), cast_slice(theirs), rings)?;
+            if number + first > 0 {
+                self.put_parts((ring, dealt, turns.clone()), some.clone(), total, true)?;
             }
             for part in some.clone() {
                 let (turn, step) = of(part);

@@ -80,7 +80,7 @@ impl Exchange<'_> {
             }
             self.put_more(&readers, bytes, come, put.get_or_insert(0))
         })?;
-        self.drain()
+        self.leave_lane()
     }
 
     /// Combines `total` of all ranks towards the first, where nodes may do so one by one: if that

@@ -4,8 +4,9 @@
 //!
 //! A message offers a payload, and says where in the lane it begins. The sender decides so, and the
 //! receiver takes what comes: a sender that has no memory for a lane uses messages. A rank
-//! leaves an operation when all have read what it wrote, so a lane is idle between operations. If
-//! one fails, a peer may read for a while: the lane is kept, and not used again.
+//! leaves an operation when all has been written, and others may read it later: each has the lane
+//! mapped by then, for what it reads there first is waited for. If an operation fails, nobody can
+//! tell when the last reader is done: the lane is kept, and not used again.
 use super::abandon::By;
 use super::contributions::{CollectiveKind, PayloadPart, step_head};
 use super::exchange::Exchange;
@@ -16,7 +17,7 @@ use crate::collective::{Communicator, Inner};
 use crate::config::digest;
 use crate::engine::Cause;
 use crate::error::CollectiveError;
-use crate::memory::lane::{Lane, LaneGeometry, OwnLane, PIECES, PeerLane};
+use crate::memory::lane::{Lane, LaneGeometry, OwnLane, PIECES, PeerLane, UnreadPiece};
 use crate::protocol::wire::{U32, U64};
 use crate::rank::Rank;
 use crate::transport::{Descriptor, ImportError};
@@ -124,6 +125,24 @@ enum OwnState {
 pub(super) struct OutLane {
     lane: OwnLane,
     places: HeldPlaces,
+    /// The first piece of the operation that has it.
+    since: u64,
+    /// The ranks that have read there: they have it mapped.
+    known: Box<[bool]>,
+}
+
+impl OutLane {
+    fn is_read(&self) -> bool {
+        self.places.unread().all(|UnreadPiece { reader, number }| {
+            pieces::is_read(self.lane.get().read_by(reader.0), number)
+        })
+    }
+}
+
+impl Drop for OutLane {
+    fn drop(&mut self) {
+        self.lane.set_unread(self.places.unread());
+    }
 }
 
 /// A lane of a peer, in one operation.
@@ -137,6 +156,11 @@ pub(super) struct InLane {
 }
 
 impl InLane {
+    /// The rank that writes there.
+    pub(super) fn from(&self) -> Rank {
+        self.from
+    }
+
     /// Bytes of each piece but the last.
     pub(super) fn unit(&self) -> usize {
         self.unit
@@ -158,6 +182,11 @@ impl Lanes {
         };
         // Until it is given back. An operation that is left in the middle loses it.
         lane.lane.set_idle(false);
+        // A reader that gave up may never come to what is left of an earlier operation.
+        if comm.current.news().leaves_messages() && !lane.is_read() {
+            return None;
+        }
+        lane.since = lane.places.next();
         Some(lane)
     }
 
@@ -189,8 +218,9 @@ impl OutLane {
             ));
         });
         let lane = lane.ok()?;
-        let places = HeldPlaces::new(geometry.pieces(), lane.next());
-        Some(Self { lane, places })
+        let (since, readers) = (lane.next(), comm.group.size() as usize);
+        let places = HeldPlaces::new(geometry.pieces(), since);
+        Some(Self { lane, places, since, known: vec![false; readers].into() })
     }
 }
 
@@ -199,6 +229,8 @@ struct Member<'a> {
     comm: &'a Inner,
     what: &'static str,
     lane: Lane<'a>,
+    /// The first piece of the operation, at its own lane.
+    since: u64,
 }
 
 impl AtLane for Member<'_> {
@@ -223,11 +255,22 @@ impl AtLane for Member<'_> {
         })?)
     }
 
-    fn wait_read(&self, reader: Rank, is_read: impl Fn() -> bool) -> Result<()> {
-        Ok(self.comm.attempt(self.what, (Some(reader), By::Messages), |wait| {
+    fn wait_read(&self, reader: Rank, number: u64, is_read: impl Fn() -> bool) -> Result<()> {
+        if is_read() {
+            return Ok(());
+        }
+        // A reader that gave up an earlier operation may never come to what is left of it.
+        let is_left = number < self.since;
+        let in_vain = || is_left && self.comm.current.news().leaves_messages();
+        self.comm.attempt(self.what, (Some(reader), By::Messages), |wait| {
             // wait: place for a piece
-            self.comm.engine.wait_until(wait, || is_read().then_some(()))
-        })?)
+            self.comm.engine.wait_until(wait, || (is_read() || in_vain()).then_some(()))
+        })?;
+        if is_read() {
+            return Ok(());
+        }
+        self.comm.give_up_operation();
+        Err(CollectiveError::GaveUp { what: self.what, world: self.comm.world_rank(reader) })
     }
 }
 
@@ -296,6 +339,12 @@ impl Exchange<'_> {
         unit / size_of::<E>().max(1)
     }
 
+    /// As [`next_piece`](Self::next_piece), of a lane that is opened if it can be.
+    pub(super) fn first_piece(&self) -> u64 {
+        self.opens();
+        self.next_piece()
+    }
+
     /// The number of the next piece.
     pub(super) fn next_piece(&self) -> u64 {
         self.out.borrow().as_ref().map_or(0, |out| out.places.next())
@@ -310,13 +359,21 @@ impl Exchange<'_> {
         first: u64,
     ) -> Result<()> {
         self.check_payload(bytes as u64)?;
+        let offer = self.lane_offer(kind, bytes, first);
+        let (id, tag, _) = self.key(to, round);
+        let head = step_head(id, tag, CollectiveKind::Offer, 0, bytes as u64);
+        Ok(self.comm().inner.send(self.what(), to, &head, bytes_of(&offer))?)
+    }
+
+    /// What is said of a payload of so many bytes, that begins with that piece.
+    pub(super) fn lane_offer(&self, kind: OfferKind, bytes: usize, first: u64) -> LaneOffer {
         let out = self.out.borrow();
         let (geometry, descriptor) = match out.as_ref() {
             Some(out) => (Some(out.lane.geometry()), out.lane.descriptor()),
             None => (None, Descriptor([0; Descriptor::LEN])),
         };
         let unit = self.unit(bytes) as u32;
-        let offer = LaneOffer {
+        LaneOffer {
             unit: unit.into(),
             descriptor: descriptor.0,
             first: first.into(),
@@ -325,25 +382,22 @@ impl Exchange<'_> {
             readers: self.comm().size().into(),
             pieces: geometry.map_or(0, LaneGeometry::pieces).into(),
             piece_bytes: geometry.map_or(0, |geometry| geometry.piece_bytes() as u32).into(),
-        };
-        let (id, tag, _) = self.key(to, round);
-        let head = step_head(id, tag, CollectiveKind::Offer, 0, bytes as u64);
-        Ok(self.comm().inner.send(self.what(), to, &head, bytes_of(&offer))?)
+        }
     }
 
     /// Writes a piece, when its place is free. Readers are rung, unless there is more for them at
     /// once.
     pub(super) fn put_piece(&self, readers: Readers, piece: &[u8], rings: bool) -> Result<()> {
         let mut out = self.out.borrow_mut();
-        let Some(OutLane { lane, places }) = out.as_mut() else { return Ok(()) };
+        let Some(OutLane { lane, places, since, .. }) = out.as_mut() else { return Ok(()) };
         let at = lane.get();
-        places.put(&self.at(at), readers, rings, |number| at.put(number, piece))?;
+        places.put(&self.at(at, *since), readers, rings, |number| at.put(number, piece))?;
         lane.advance();
         Ok(())
     }
 
-    fn at<'a>(&'a self, lane: Lane<'a>) -> Member<'a> {
-        Member { comm: &self.comm().inner, what: self.what(), lane }
+    fn at<'a>(&'a self, lane: Lane<'a>, since: u64) -> Member<'a> {
+        Member { comm: &self.comm().inner, what: self.what(), lane, since }
     }
 
     /// Writes a payload, for readers that do nothing but to [read](Self::get_stream) it. The two
@@ -371,16 +425,29 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Waits until all that this rank wrote in the operation is read.
-    pub(super) fn drain(&self) -> Result<()> {
+    /// This rank has written all that the operation needs, or will no more: ranks that have not
+    /// read there before are waited for. Others come to what is left whatever becomes of this rank.
+    pub(super) fn leave_lane(&self) -> Result<()> {
         let mut out = self.out.borrow_mut();
-        if let Some(OutLane { lane, places }) = out.as_mut() {
-            places.drain(&self.at(lane.get()))?;
+        if let Some(OutLane { lane, places, since, known }) = out.as_mut() {
+            let side = self.at(lane.get(), *since);
+            match self.comm().inner.current.news().leaves_messages() {
+                // Some may not come to it.
+                true => places.drain(&side)?,
+                false => places.settle(&side, known)?,
+            }
         }
         if let Some(out) = out.take() {
             self.comm().inner.lanes.give_back(out);
         }
         Ok(())
+    }
+
+    /// No rank reads what was written in this operation from that piece on.
+    pub(super) fn recall(&self, first: u64) {
+        if let Some(out) = self.out.borrow_mut().as_mut() {
+            out.places.recall(first);
+        }
     }
 
     /// Whether a part is the offer of an operation without a tree.
@@ -403,10 +470,21 @@ impl Exchange<'_> {
         }
         let malformed = || self.fails(CollectiveError::Malformed { what: self.what(), from });
         let offer = part.is_offer.then(|| try_pod_read_unaligned::<LaneOffer>(&part.bytes));
-        let offer = offer.and_then(core::result::Result::ok);
-        let Some(offer) = offer.filter(|offer| offer.readers.get() == self.comm().size()) else {
+        let Some(offer) = offer.and_then(core::result::Result::ok) else { return Err(malformed()) };
+        self.accept_offer((from, kind), &offer, part.rest)
+    }
+
+    /// As [`accept`](Self::accept), of a payload of so many bytes.
+    pub(super) fn accept_offer(
+        &self,
+        (from, kind): (Rank, OfferKind),
+        offer: &LaneOffer,
+        bytes: u64,
+    ) -> Result<Option<InLane>> {
+        let malformed = || self.fails(CollectiveError::Malformed { what: self.what(), from });
+        if offer.readers.get() != self.comm().size() {
             return Err(malformed());
-        };
+        }
         let is = |kind| offer.kind.get() == kind as u32;
         // One that is for this rank alone says all about itself.
         if kind != OfferKind::Alone && offer.plan.get() != self.plan.get().0 {
@@ -423,7 +501,7 @@ impl Exchange<'_> {
         }
         let inner = &self.comm().inner;
         let lane = inner.attempt(self.what(), (Some(from), By::Messages), |wait| {
-            inner.import(from, &offer).map_err(|error| {
+            inner.import(from, offer).map_err(|error| {
                 let cause = match error {
                     // What it has offered went with it, because of another failure.
                     ImportError::PeerGone(world) => {
@@ -438,7 +516,7 @@ impl Exchange<'_> {
         if unit == 0 || unit > lane.geometry().piece_bytes() {
             return Err(malformed());
         }
-        Ok(Some(InLane { from, lane, first: offer.first.get(), unit, bytes: part.rest }))
+        Ok(Some(InLane { from, lane, first: offer.first.get(), unit, bytes }))
     }
 
     /// Reads the first bytes of a piece, counted from the one that was offered. The writer is rung,
@@ -452,7 +530,7 @@ impl Exchange<'_> {
     ) -> Result<()> {
         let (lane, number) = (of.lane.get(), of.first.wrapping_add(number));
         let ends = (of.from, self.comm().rank());
-        pieces::get(&self.at(lane), ends, number, rings, || lane.get(number, bytes))
+        pieces::get(&self.at(lane, 0), ends, number, rings, || lane.get(number, bytes))
     }
 
     /// Reads a payload whose pieces follow each other.

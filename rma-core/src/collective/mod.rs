@@ -14,6 +14,7 @@ mod in_place;
 mod lanes;
 pub(crate) mod near;
 mod node;
+mod offers;
 mod operations;
 mod pieces;
 mod prefix;

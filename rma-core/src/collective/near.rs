@@ -7,7 +7,7 @@ use super::node::Node;
 use crate::collective::Inner;
 use crate::engine::WaitError;
 use crate::error::CollectiveError;
-use crate::memory::control_block::{ControlBlock, FLAGS, SlotHead};
+use crate::memory::control_block::{ControlBlock, FLAGS, SlotHead, SlotUse};
 use crate::memory::pool::{PeerBlock, SharedCollectiveBlock, SyncBlock};
 use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
@@ -128,21 +128,60 @@ impl Near {
         kind: u64,
         mine: &S,
     ) -> Result<Vec<S>, CollectiveError> {
-        let (collective_block, head, count) =
-            (self.collective_block.get(), SlotHead { id: comm.id, kind }, passed.load(Relaxed) + 1);
+        let head = SlotHead { id: comm.id, slots: SlotUse::Told, kind };
+        self.exchange(comm, passed, head, comm.rank, mine)
+    }
+
+    /// As [`share`](Self::share), of offers, in a meeting that may end for other reasons.
+    pub(super) fn share_offers<S: Pod, M: Meeting>(
+        &self,
+        meeting: &M,
+        passed: &AtomicU64,
+        comm: &Inner,
+        mine: &S,
+    ) -> Result<Vec<S>, CollectiveError>
+    where
+        CollectiveError: From<M::Error>,
+    {
+        self.exchange(meeting, passed, offers_of(comm), comm.rank, mine)
+    }
+
+    /// What a rank offers in the exchange that comes after `passed`, if it has come there.
+    pub(super) fn offer_of<S: Pod>(
+        &self,
+        comm: &Inner,
+        passed: &AtomicU64,
+        rank: Rank,
+    ) -> Option<S> {
+        let number = passed.load(Relaxed) + 1;
+        self.collective_block.get().read(offers_of(comm), number, rank)
+    }
+
+    fn exchange<S: Pod, M: Meeting>(
+        &self,
+        meeting: &M,
+        passed: &AtomicU64,
+        head: SlotHead,
+        rank: Rank,
+        mine: &S,
+    ) -> Result<Vec<S>, CollectiveError>
+    where
+        CollectiveError: From<M::Error>,
+    {
+        let (collective_block, count) = (self.collective_block.get(), passed.load(Relaxed) + 1);
         self.collective_block.expect_reads();
-        collective_block.write(head, count, comm.rank, mine);
+        collective_block.write(head, count, rank, mine);
         // Counted by itself: no other barrier is taken for it, and all pass it or none.
-        let waited =
-            by_count(comm, count, collective_block.writes(), self.collective_block.before().writes);
+        let before = self.collective_block.before().writes[head.slots as usize];
+        let waited = barrier::by_count(meeting, count, collective_block.writes(head.slots), before);
         self.counted(passed, waited)?;
         let read = |rank| {
             let malformed = CollectiveError::Malformed { what: "an exchange", from: Rank(rank) };
             collective_block.read(head, count, Rank(rank)).ok_or(malformed)
         };
         // Collected into a result, it would grow step by step.
-        let mut all = Vec::with_capacity(comm.group.size() as usize);
-        let read = (0..comm.group.size()).try_for_each(|rank| read(rank).map(|it| all.push(it)));
+        let mut all = Vec::with_capacity(meeting.size() as usize);
+        let read = (0..meeting.size()).try_for_each(|rank| read(rank).map(|it| all.push(it)));
         // pairs with the Acquire load of the rank that gives the collective block to another
         // communicator.
         collective_block.reads().fetch_add(1, Release);
@@ -160,6 +199,11 @@ impl Near {
             flags.block.set_left(left);
         }
     }
+}
+
+/// Of what ranks offer each other there is one type.
+fn offers_of(comm: &Inner) -> SlotHead {
+    SlotHead { id: comm.id, slots: SlotUse::Offers, kind: 0 }
 }
 
 /// Makes the collective block at rank 0, and maps it elsewhere.

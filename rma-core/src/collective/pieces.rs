@@ -3,6 +3,7 @@
 //!
 //! Pieces have numbers from 0 on. The writer overwrites the place of a piece when all of its
 //! readers have said that they have done with it.
+use crate::memory::lane::{UnreadPiece, is_past};
 use crate::rank::Rank;
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -21,8 +22,14 @@ pub(super) trait AtLane {
     fn ring(&self, rank: Rank);
     /// Waits until `is_there`, which the writer makes true.
     fn wait_there(&self, writer: Rank, is_there: impl Fn() -> bool) -> Result<(), Self::Error>;
-    /// Waits until `is_read`, which a reader makes true.
-    fn wait_read(&self, reader: Rank, is_read: impl Fn() -> bool) -> Result<(), Self::Error>;
+    /// Waits until `is_read`, which a reader makes true when it has done with the piece of that
+    /// number.
+    fn wait_read(
+        &self,
+        reader: Rank,
+        number: u64,
+        is_read: impl Fn() -> bool,
+    ) -> Result<(), Self::Error>;
 }
 
 /// The ranks that read a piece.
@@ -90,13 +97,44 @@ impl HeldPlaces {
         self.held.iter_mut().for_each(|(readers, _)| *readers = Readers::None);
         Ok(())
     }
+
+    /// Waits until each rank that is to read something has read it, but for those that are `known`
+    /// to come to it even if this rank has left. They all are, then.
+    pub(super) fn settle<S: AtLane>(&self, side: &S, known: &mut [bool]) -> Result<(), S::Error> {
+        for (readers, number) in &self.held {
+            for reader in readers.ranks().iter().filter(|reader| !known[usize::from(**reader)]) {
+                wait_read_by(side, *reader, *number)?;
+            }
+        }
+        let readers = self.held.iter().flat_map(|(readers, _)| readers.ranks());
+        readers.for_each(|reader| known[usize::from(*reader)] = true);
+        Ok(())
+    }
+
+    /// No rank comes to what was written from that piece on.
+    pub(super) fn recall(&mut self, first: u64) {
+        let later = self.held.iter_mut().filter(|(_, number)| *number >= first);
+        later.for_each(|(readers, _)| *readers = Readers::None);
+    }
+
+    /// What readers may not have done with.
+    pub(super) fn unread(&self) -> impl Iterator<Item = UnreadPiece> {
+        let of = |(readers, number): &(Readers, u64)| {
+            let number = *number;
+            let readers: Vec<Rank> = readers.ranks().to_vec();
+            readers.into_iter().map(move |reader| UnreadPiece { reader, number })
+        };
+        self.held.iter().flat_map(of)
+    }
 }
 
 fn wait_read<S: AtLane>(side: &S, (readers, number): &(Readers, u64)) -> Result<(), S::Error> {
-    readers.ranks().iter().try_for_each(|reader| {
-        let read = side.read_by(*reader);
-        side.wait_read(*reader, || is_read(read, *number))
-    })
+    readers.ranks().iter().try_for_each(|reader| wait_read_by(side, *reader, *number))
+}
+
+fn wait_read_by<S: AtLane>(side: &S, reader: Rank, number: u64) -> Result<(), S::Error> {
+    let read = side.read_by(reader);
+    side.wait_read(reader, number, || is_read(read, number))
 }
 
 /// Has the piece of that number read by `reader`, when `writer` has written it. The writer is rung,
@@ -123,12 +161,6 @@ pub(super) fn ends_half(number: u64, half: u64) -> bool {
     number % half == half - 1
 }
 
-/// Whether a count, which only grows, has come past that number. Whatever a peer writes, it is yes
-/// or no.
-fn is_past(count: u64, number: u64) -> bool {
-    count.wrapping_sub(number).wrapping_sub(1) < u64::MAX / 2
-}
-
 /// The writer has written the piece of that number, and all before it.
 fn publish(written: &impl Word<Value = u64>, number: u64) {
     // pairs with the Acquire load in `is_there`.
@@ -148,23 +180,9 @@ fn done_with(read: &impl Word<Value = u64>, number: u64) {
 }
 
 /// Whether a reader has done with the piece of that number: it may be overwritten.
-fn is_read(read: &impl Word<Value = u64>, number: u64) -> bool {
+pub(super) fn is_read(read: &impl Word<Value = u64>, number: u64) -> bool {
     // pairs with the Release store in `done_with`.
     is_past(read.load(Acquire), number)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_past;
-
-    #[test]
-    fn counts_are_compared_as_they_grow() {
-        for (count, number, past) in
-            [(0, 0, false), (1, 0, true), (1, 1, false), (9, 3, true), (0, u64::MAX, true)]
-        {
-            assert_eq!(is_past(count, number), past, "{count} {number}");
-        }
-    }
 }
 
 #[cfg(all(test, loom))]

@@ -72,7 +72,7 @@ impl AtLane for View<'_> {
         Ok(())
     }
 
-    fn wait_read(&self, _: Rank, is_read: impl Fn() -> bool) -> Result<(), Infallible> {
+    fn wait_read(&self, _: Rank, _: u64, is_read: impl Fn() -> bool) -> Result<(), Infallible> {
         self.sleep_until(is_read);
         Ok(())
     }
@@ -184,7 +184,26 @@ fn each_other(node: &Node, rank: Rank) {
         });
         (first..end).for_each(|number| theirs.get(number, number + 1 == end));
     }
-    let Ok(()) = places.drain(&own);
+    // The other one knows this lane: it reads the rest whatever this rank does.
+    let Ok(()) = places.settle(&own, &mut [true; 2]);
+}
+
+/// A writer that leaves when the one reader which does not know its lane has read, twice.
+fn left_to_one_that_knows(node: &Node, rank: Rank) {
+    let view = View { node, rank, owner: Rank(0) };
+    if rank != Rank(0) {
+        (0..2).for_each(|number| view.get(number, true));
+        return;
+    }
+    let mut places = HeldPlaces::new(view.lane().places.len() as u32, 0);
+    let mut known = [false, true, false];
+    for number in 0..2 {
+        view.put(&mut places, Readers::All([Rank(1), Rank(2)].into()), true);
+        let Ok(()) = places.settle(&view, &mut known);
+        let read = is_read(view.read_by(Rank(2)), number);
+        assert!(read || number > 0, "it may have gone without the lane");
+        assert_eq!(known, [false, true, true]);
+    }
 }
 
 // More pieces or preemptions take minutes; a read of something old is no preemption.
@@ -209,6 +228,11 @@ fn loom_a_stream_to_two_readers() {
 #[test]
 fn loom_streams_to_one_reader_after_the_other() {
     check(3, 2, 1, one_after_the_other);
+}
+
+#[test]
+fn loom_what_is_left_is_read_by_those_that_know_the_lane() {
+    check(3, 2, 0, left_to_one_that_knows);
 }
 
 #[test]

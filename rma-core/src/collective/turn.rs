@@ -48,9 +48,11 @@ pub(crate) struct Sequence {
     word: AtomicU32,
     /// Operations since ranks last waited for all others.
     pub(crate) one_sided: AtomicU32,
-    /// Barriers in shared memory that were passed, and exchanges by the collective block.
+    /// Barriers in shared memory that were passed, and exchanges by the collective block: what
+    /// ranks agreed on, and offers.
     pub(crate) barriers: AtomicU64,
     pub(crate) shares: AtomicU64,
+    pub(crate) offers: AtomicU64,
     underway: Mutex<Option<Underway>>,
 }
 

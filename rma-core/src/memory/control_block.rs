@@ -182,15 +182,29 @@ const SLOT_RANKS: u32 = 256;
 const SLOT_WORDS: usize = 24;
 const HEAD_WORDS: usize = 2;
 const SLOT_BYTES: usize = SLOT_WORDS * 8;
-/// The line of the reads, behind that of the arrivals; then the slots.
+/// Behind the word of the arrivals, those of exchanges of each [`SlotUse`]. The line of the reads,
+/// behind that; then the slots.
+const WRITES_AT: usize = 8;
 const READS_AT: usize = 64;
 const SLOTS_AT: usize = 128;
 
+/// What exchanges by slots are for. Each use has slots and a count of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SlotUse {
+    /// What ranks agree on.
+    Told,
+    /// Where payloads lie.
+    Offers,
+}
+
+/// How many uses there are.
+pub(crate) const SLOT_USES: usize = 2;
+
 /// The mapped collective block of a communicator; its words are accessed atomically only.
 ///
-/// A rank has two slots, for exchanges of even and odd number: no rank writes for one before all
-/// have read what was there for the one before the last. A collective block has several lives, one
-/// communicator after the other; what is counted is counted on.
+/// For each use a rank has two slots, for exchanges of even and odd number: no rank writes for one
+/// before all have read what was there for the one before the last. A collective block has several
+/// lives, one communicator after the other; what is counted is counted on.
 #[derive(Clone, Copy)]
 pub(crate) struct CollectiveBlock<'a> {
     base: *mut u8,
@@ -201,7 +215,8 @@ pub(crate) struct CollectiveBlock<'a> {
 impl<'a> CollectiveBlock<'a> {
     /// Bytes of the collective block of a communicator of `ranks`.
     pub(crate) fn bytes(ranks: u32) -> usize {
-        SLOTS_AT + if ranks <= SLOT_RANKS { ranks as usize * 2 * SLOT_BYTES } else { 0 }
+        let slots = if ranks <= SLOT_RANKS { ranks as usize * 2 * SLOT_USES } else { 0 };
+        SLOTS_AT + slots * SLOT_BYTES
     }
 
     /// # Safety
@@ -219,10 +234,10 @@ impl<'a> CollectiveBlock<'a> {
         unsafe { atomic::word(self.base) }
     }
 
-    /// How many ranks have written into slots, and come to the barrier of that.
-    pub(crate) fn writes(self) -> &'a AtomicU64 {
-        // SAFETY: inside the collective block, however many ranks it is for.
-        let at = unsafe { self.base.add(8) };
+    /// How many ranks have written into slots of that use, and come to the barrier of that.
+    pub(crate) fn writes(self, slots: SlotUse) -> &'a AtomicU64 {
+        // SAFETY: in the first line of the collective block, however many ranks it is for.
+        let at = unsafe { self.base.add(WRITES_AT + slots as usize * 8) };
         // SAFETY: mapped and aligned, by the contract of `new`.
         unsafe { atomic::word(at) }
     }
@@ -240,9 +255,9 @@ impl<'a> CollectiveBlock<'a> {
         self.ranks <= SLOT_RANKS
     }
 
-    fn slot(self, number: u64, rank: Rank) -> &'a [AtomicU64; SLOT_WORDS] {
+    fn slot(self, slots: SlotUse, number: u64, rank: Rank) -> &'a [AtomicU64; SLOT_WORDS] {
         assert!(self.has_slots() && rank.0 < self.ranks, "a slot for each rank");
-        let slot = usize::from(rank) * 2 + (number % 2) as usize;
+        let slot = (usize::from(rank) * SLOT_USES + slots as usize) * 2 + (number % 2) as usize;
         // SAFETY: both are in range, so the slot lies inside the collective block.
         let at = unsafe { self.base.add(SLOTS_AT + slot * SLOT_BYTES) };
         // SAFETY: mapped and aligned, and atomics only, by the contract of `new`.
@@ -252,7 +267,7 @@ impl<'a> CollectiveBlock<'a> {
     /// Writes what a rank tells the others in the exchange of that number.
     pub(crate) fn write<S: Pod>(self, head: SlotHead, number: u64, rank: Rank, mine: &S) {
         const { assert!(fits_slot::<S>(), "whole words, of a slot at most") };
-        let ([id, what], told) = split(self.slot(number, rank));
+        let ([id, what], told) = split(self.slot(head.slots, number, rank));
         let (words, _) = bytemuck::bytes_of(mine).as_chunks();
         for (word, mine) in told.iter().zip(words) {
             word.store(u64::from_ne_bytes(*mine), Relaxed);
@@ -265,7 +280,7 @@ impl<'a> CollectiveBlock<'a> {
     /// Reads what a rank told the others in an exchange; `None` if it told something else.
     pub(crate) fn read<S: Pod>(self, head: SlotHead, number: u64, rank: Rank) -> Option<S> {
         const { assert!(fits_slot::<S>(), "whole words, of a slot at most") };
-        let ([id, what], told) = split(self.slot(number, rank));
+        let ([id, what], told) = split(self.slot(head.slots, number, rank));
         // pairs with the Release store in `write`.
         if what.load(Acquire) != head.what(number) || id.load(Relaxed) != head.id {
             return None;
@@ -288,6 +303,7 @@ fn split(slot: &[AtomicU64; SLOT_WORDS]) -> (&[AtomicU64; HEAD_WORDS], &[AtomicU
 pub(crate) struct SlotHead {
     /// Of the communicator.
     pub(crate) id: u64,
+    pub(crate) slots: SlotUse,
     /// Tells types apart; below 256.
     pub(crate) kind: u64,
 }
@@ -373,7 +389,7 @@ mod tests {
         let base = base.wrapping_add(base.align_offset(64));
         // SAFETY: long enough from there on, aligned, and used as a collective block only.
         let collective_block = unsafe { CollectiveBlock::new(base, 2) };
-        let head = SlotHead { id: 5, kind: 1 };
+        let head = SlotHead { id: 5, slots: SlotUse::Told, kind: 1 };
         collective_block.write(head, 3, Rank(1), &[7u64; SLOT_WORDS - HEAD_WORDS]);
         collective_block.write(head, 2, Rank(0), &[8u64; SLOT_WORDS - HEAD_WORDS]);
         assert_eq!(collective_block.read(head, 3, Rank(1)), Some([7u64; SLOT_WORDS - HEAD_WORDS]));
@@ -382,5 +398,15 @@ mod tests {
         assert!(!reads(head, 5, Rank(1)), "of another number");
         assert!(!reads(SlotHead { id: 6, ..head }, 3, Rank(1)), "of another communicator");
         assert!(!reads(SlotHead { kind: 2, ..head }, 3, Rank(1)), "of another kind");
+        let offers = SlotHead { slots: SlotUse::Offers, ..head };
+        assert!(!reads(offers, 3, Rank(1)), "of another use");
+        collective_block.write(offers, 3, Rank(1), &9u64);
+        let found = [head, offers].map(|head| collective_block.read::<u64>(head, 3, Rank(1)));
+        assert_eq!(found, [Some(7), Some(9)]);
+        let counts = [SlotUse::Told, SlotUse::Offers].map(|slots| collective_block.writes(slots));
+        counts[0].store(1, Relaxed);
+        counts[1].store(2, Relaxed);
+        let words = [collective_block.arrivals(), counts[0], counts[1], collective_block.reads()];
+        assert_eq!(words.map(|word| word.load(Relaxed)), [0, 1, 2, 0]);
     }
 }

@@ -10,10 +10,11 @@
 
 use super::{atomic, copy};
 use crate::memory::pool::SyncPool;
-use crate::rank::WorldRank;
+use crate::rank::{Rank, WorldRank};
 use crate::transport::{AllocateError, Descriptor, ImportError, Mapped, Region, Transport};
 use core::marker::PhantomData;
 use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Acquire;
 use std::sync::Arc;
 
 /// Pieces of a lane, in whatever budget. Half of them are written while the others are read.
@@ -129,6 +130,19 @@ impl<'a> Lane<'a> {
     }
 }
 
+/// Whether a count of pieces, which only grows, has come past that number. Whatever a peer writes,
+/// it is yes or no.
+pub(crate) fn is_past(count: u64, number: u64) -> bool {
+    count.wrapping_sub(number).wrapping_sub(1) < u64::MAX / 2
+}
+
+/// A piece that a reader may not have done with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UnreadPiece {
+    pub(crate) reader: Rank,
+    pub(crate) number: u64,
+}
+
 /// Memory of this rank that is a lane of that geometry, whichever rank writes there, until the rank
 /// leaves.
 pub(crate) struct LaneMemory {
@@ -137,11 +151,30 @@ pub(crate) struct LaneMemory {
     /// Of the next piece. In a right program no reader's word is ahead of it: a writer that goes on
     /// from here finds none that says too much.
     next: u64,
+    /// What was left to be read when the communicator was dropped that had it last.
+    unread: Vec<UnreadPiece>,
 }
 
 impl LaneMemory {
     pub(crate) fn geometry(&self) -> LaneGeometry {
         self.geometry
+    }
+
+    fn lane(&self) -> Lane<'_> {
+        // SAFETY: as long and aligned as asked for in `OwnLane::new`; lives as long as `self`; used
+        // as a lane only, here and by every rank that was told of it, now or before, for this is
+        // nothing else in its life.
+        unsafe { Lane::new(self.region.mapping().base, self.geometry) }
+    }
+
+    /// Whether no rank of the communicator that had it last has anything to read there.
+    pub(crate) fn is_read(&self) -> bool {
+        let lane = self.lane();
+        let read = |of: &UnreadPiece| {
+            // pairs with the Release store of the reader: what it has read is what was there.
+            is_past(lane.read_by(of.reader.0).load(Acquire), of.number)
+        };
+        self.unread.iter().all(read)
     }
 }
 
@@ -150,7 +183,7 @@ pub(crate) struct OwnLane {
     pool: Arc<SyncPool>,
     // `Some` until drop.
     memory: Option<LaneMemory>,
-    /// Whether all that was written is read.
+    /// See [`set_idle`](Self::set_idle).
     is_idle: bool,
 }
 
@@ -164,7 +197,7 @@ impl OwnLane {
             Some(memory) => memory,
             None => {
                 let region = transport.shared.allocate(geometry.bytes(), 64)?;
-                LaneMemory { region, geometry, next: 0 }
+                LaneMemory { region, geometry, next: 0, unread: Vec::new() }
             }
         };
         Ok(Self { pool: pool.clone(), memory: Some(memory), is_idle: true })
@@ -175,11 +208,7 @@ impl OwnLane {
     }
 
     pub(crate) fn get(&self) -> Lane<'_> {
-        let LaneMemory { region, geometry, .. } = self.memory();
-        // SAFETY: as long and aligned as asked for in `new`; lives as long as `self`; used as a
-        // lane only, here and by every rank that was told of it, now or before: `LaneMemory` is
-        // nothing else in its life, and the pool keeps it when this is dropped.
-        unsafe { Lane::new(region.mapping().base, *geometry) }
+        self.memory().lane()
     }
 
     pub(crate) fn geometry(&self) -> LaneGeometry {
@@ -202,10 +231,19 @@ impl OwnLane {
         }
     }
 
-    /// Whether no rank reads there any more, if the program is right: another communicator may have
-    /// the lane when this is dropped. Otherwise none has it again.
+    /// Whether ranks read no more there than what is [left](Self::set_unread) to them, if the
+    /// program is right: another communicator may have the lane after that, when this is dropped.
+    /// Otherwise none has it again.
     pub(crate) fn set_idle(&mut self, is_idle: bool) {
         self.is_idle = is_idle;
+    }
+
+    /// What ranks may still read when this is dropped.
+    pub(crate) fn set_unread(&mut self, unread: impl Iterator<Item = UnreadPiece>) {
+        if let Some(memory) = &mut self.memory {
+            memory.unread.clear();
+            memory.unread.extend(unread);
+        }
     }
 }
 
@@ -310,6 +348,43 @@ mod tests {
             drop(second);
             assert_ne!(at(&new(geometry)), base, "a rank may read it");
         });
+    }
+
+    #[test]
+    fn a_lane_is_another_communicators_when_all_have_read_it() {
+        with_universe(Config::default(), |universe| {
+            let engine = &universe.world().inner.engine;
+            let geometry = LaneGeometry::within(8 << 10, 2).unwrap();
+            let new = || OwnLane::new(&engine.sync_blocks, &engine.transport, geometry).unwrap();
+            let mut first = new();
+            (0..2).for_each(|_| first.advance());
+            let base = first.get().base;
+            let unread = |reader, number| UnreadPiece { reader: Rank(reader), number };
+            first.set_unread([unread(0, 0), unread(1, 1)].into_iter());
+            drop(first);
+            let second = new();
+            assert_ne!(second.get().base, base, "nobody has read it");
+            let lane = |base| {
+                // SAFETY: the region of the first lane, which the pool keeps as a lane.
+                unsafe { Lane::new(base, geometry) }
+            };
+            lane(base).read_by(0).store(1, Relaxed);
+            lane(base).read_by(1).store(1, Relaxed);
+            let third = new();
+            assert_ne!(third.get().base, base, "one has not read its piece");
+            lane(base).read_by(1).store(2, Relaxed);
+            let fourth = new();
+            assert_eq!((fourth.get().base, fourth.next()), (base, 2));
+        });
+    }
+
+    #[test]
+    fn counts_are_compared_as_they_grow() {
+        for (count, number, past) in
+            [(0, 0, false), (1, 0, true), (1, 1, false), (9, 3, true), (0, u64::MAX, true)]
+        {
+            assert_eq!(is_past(count, number), past, "{count} {number}");
+        }
     }
 
     #[test]

@@ -8,7 +8,9 @@
 //! nothing that is not a lane.
 #![allow(unsafe_code)]
 
-use crate::memory::control_block::{BLOCK_BYTES, CollectiveBlock, ControlBlock};
+use crate::memory::control_block::{
+    BLOCK_BYTES, CollectiveBlock, ControlBlock, SLOT_USES, SlotUse,
+};
 use crate::memory::lane::{LaneGeometry, LaneMemory};
 use crate::rank::WorldRank;
 use crate::transport::{AllocateError, Descriptor, ImportError, Mapped, Region, Transport};
@@ -80,20 +82,23 @@ impl SyncPool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A lane of that geometry that no communicator has.
+    /// A lane of that geometry that no communicator has or reads.
     pub(crate) fn take_lane(&self, geometry: LaneGeometry) -> Option<LaneMemory> {
         let mut pool = self.pool();
-        let found = pool.idle_lanes.iter().rposition(|lane| lane.geometry() == geometry);
+        let fits = |lane: &LaneMemory| lane.geometry() == geometry && lane.is_read();
+        let found = pool.idle_lanes.iter().rposition(fits);
         found.map(|found| pool.idle_lanes.swap_remove(found))
     }
 
-    /// Bytes of lanes that no communicator gets any more.
+    /// Bytes of lanes that no communicator gets, now or any more.
     pub(crate) fn kept_lanes(&self) -> u64 {
-        self.pool().kept_lanes.iter().map(|lane| lane.geometry().bytes() as u64).sum()
+        let Pool { idle_lanes, kept_lanes, .. } = &*self.pool();
+        let unread = idle_lanes.iter().filter(|lane| !lane.is_read());
+        kept_lanes.iter().chain(unread).map(|lane| lane.geometry().bytes() as u64).sum()
     }
 
-    /// Another communicator may have that lane if it is idle; nothing but a communicator has it, as
-    /// long as this rank is there.
+    /// Another communicator may have that lane if it is idle, once all is read; nothing but a
+    /// communicator has it, as long as this rank is there.
     pub(crate) fn keep_lane(&self, lane: LaneMemory, is_idle: bool) {
         let Pool { idle_lanes, kept_lanes, .. } = &mut *self.pool();
         if is_idle { idle_lanes } else { kept_lanes }.push(lane);
@@ -223,8 +228,8 @@ pub(crate) struct SharedCollectiveBlock {
 pub(crate) struct Before {
     /// [`CollectiveBlock::arrivals`].
     pub(crate) arrivals: u64,
-    /// [`CollectiveBlock::writes`].
-    pub(crate) writes: u64,
+    /// [`CollectiveBlock::writes`], by use.
+    pub(crate) writes: [u64; SLOT_USES],
 }
 
 enum Words {
@@ -243,7 +248,9 @@ impl SharedCollectiveBlock {
         let descriptor = own.descriptor.0;
         let mut collective_block = Self { ranks, before: Before::zeroed(), words: Words::Own(own) };
         let words = collective_block.get();
-        let (arrivals, writes) = (words.arrivals().load(Relaxed), words.writes().load(Relaxed));
+        let arrivals = words.arrivals().load(Relaxed);
+        let writes =
+            [SlotUse::Told, SlotUse::Offers].map(|slots| words.writes(slots).load(Relaxed));
         collective_block.before = Before { arrivals, writes };
         let invitation = Invitation { descriptor, before: collective_block.before };
         Ok((collective_block, invitation))
@@ -345,12 +352,13 @@ mod tests {
             let (collective_block, _) =
                 SharedCollectiveBlock::new(&engine.sync_blocks, &engine.transport, 2).unwrap();
             collective_block.get().arrivals().store(7, Relaxed);
-            collective_block.get().writes().store(8, Relaxed);
+            collective_block.get().writes(SlotUse::Told).store(8, Relaxed);
+            collective_block.get().writes(SlotUse::Offers).store(9, Relaxed);
             collective_block.set_left(true);
             drop(collective_block);
             let (_, Invitation { before, .. }) =
                 SharedCollectiveBlock::new(&engine.sync_blocks, &engine.transport, 2).unwrap();
-            assert_eq!((before.arrivals, before.writes), (7, 8));
+            assert_eq!((before.arrivals, before.writes), (7, [8, 9]));
         });
     }
 

@@ -106,7 +106,7 @@ impl PersistentHints {
     /// | `pmem_dont_use_transactions` | `false`, `true` (false) |
     /// | `pmem_volatile` | `false`, `true` (false) |
     /// | `pmem_dirty_tracking` | `auto`, `write_protect`, `compare` (compare): [`DirtyTracking`] |
-    /// | `pmem_block_distribution` | `false`, `true` (false): [one array](Self::block_distribution) |
+    /// | `pmem_block_distribution` | `false`, `true` (false) |
     ///
     /// Other keys are ignored, and so is one whose condition does not hold: see
     /// [`info`](super::PersistentMemory::info).

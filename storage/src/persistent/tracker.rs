@@ -12,7 +12,7 @@ use rma_core::transport::{FileId, FileMapping, FileWatch, WorldRank};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DirtyTracking {
-    /// By marks where the kernel keeps them, the last commit wrote less than an eighth of the part,
+    /// By marks where the kernel keeps them, the last commit wrote at most 1/32 of the part,
     /// and that has 1 MiB or more; otherwise by comparison.
     Auto,
     /// By marks, where the kernel keeps them: the first store to each page of 4 KiB in a
@@ -28,7 +28,7 @@ const RUNS_MAX: usize = 4096;
 /// Smaller parts are compared.
 const AUTO_MIN: u64 = 1 << 20;
 /// Of the blocks, this part may have changed in the last commit.
-const AUTO_SHARE: usize = 8;
+const AUTO_SHARE: usize = 32;
 
 /// Of one rank, for its part and for what it maps of others.
 #[derive(Debug)]

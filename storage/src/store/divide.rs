@@ -81,7 +81,7 @@ fn missing(catalog: &Catalog, number: Option<u64>, rank: u32) -> PersistentError
     let numbers: Vec<_> = catalog.numbers(rank).iter().map(u64::to_string).collect();
     PersistentError::NoVersion {
         name: catalog.name.clone(),
-        version: number.map_or("of every rank".to_owned(), |number| number.to_string()),
+        version: number.map_or("at all".to_owned(), |number| number.to_string()),
         holder: format!("rank {rank}"),
         held: if numbers.is_empty() { "none".to_owned() } else { numbers.join(", ") },
     }

@@ -284,7 +284,7 @@ impl Agent {
                 plan,
                 address: port,
                 descriptors: descriptors.ranks,
-                bulletin: (Arc::new(words), named),
+                bulletin: (words, named),
                 oom_score: start::oom_score(),
                 host: Some(OnHost {
                     node: task.host,

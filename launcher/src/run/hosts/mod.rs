@@ -455,9 +455,9 @@ impl Hosts {
         }
     }
 
-    /// The host of a rank, as it was named.
+    /// The name of the host of a rank, if it is not on this machine.
     pub(super) fn name_of(&self, rank: u32) -> Option<&str> {
-        self.of(rank).map(|link| &*link.part.name)
+        self.of(rank).map(|link| link.part.name.as_str())
     }
 
     fn of(&self, rank: u32) -> Option<&Link> {

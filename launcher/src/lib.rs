@@ -1,8 +1,9 @@
 //! Starting a job: the launcher `rma-run`, and the ranks' side of its bootstrap.
 //!
 //! `rma-run -n N PROGRAM` starts N processes and listens on a port of 127.0.0.1. Each process
-//! finds three variables in its environment: `RMA_BOOTSTRAP` (where to connect), `RMA_RANK`, and
-//! `RMA_SECRET_FD` (a pipe that it inherits, with 32 random bytes of this job). [`detect`] reads
+//! finds four variables in its environment: `RMA_BOOTSTRAP` (where to connect), `RMA_RANK`,
+//! `RMA_SECRET_FD` (a pipe that it inherits, with 32 random bytes of this job), and
+//! `RMA_BULLETIN_FD` (memory that it inherits, to tell what it waits for). [`detect`] reads
 //! them, and [`Client::connect`] joins the job. The connection carries what ranks need to find each
 //! other, and tells the launcher how a rank left; it is on no data path.
 //!
@@ -46,6 +47,12 @@
 //!   kills what they had started: what is in their process groups, and what went to a group or
 //!   session of its own (`setsid`) and still has `RMA_JOB_ID` of this job in its environment.
 //! - The warden dies: the launcher starts another.
+//!
+//! # Questions from outside
+//!
+//! `rma-run why` and `top` ask the launcher of a job, at an abstract socket that is named for its
+//! user and process. The launcher answers its own user and the superuser, which the kernel tells
+//! apart, from what ranks have written into their bulletins and what `/proc` says of them.
 //!
 //! The feature `server` (default) adds the library side of `rma-run`, [`run`]; without it this
 //! crate is the client alone.

@@ -393,7 +393,6 @@ impl Driver<'_> {
             Input::Signal(signal) => Event::Signal(signal),
             Input::Started(newborn) => {
                 let rank = newborn.rank;
-                self.arrivals.handle_started(self.started.elapsed());
                 if let Err(error) = self.adopt(newborn) {
                     return self.noted.not_started = Some(error);
                 }
@@ -438,7 +437,6 @@ impl Driver<'_> {
         if let Event::Left { rank, .. } | Event::Disconnected(rank) | Event::Exited { rank, .. } =
             event
         {
-            self.arrivals.handle_end();
             let answer = self.gather.handle_gone(rank);
             self.send(answer);
         }
@@ -447,6 +445,7 @@ impl Driver<'_> {
         {
             *slot = None;
         }
+        self.note_arrival(&event);
         self.machine.handle(event, self.started.elapsed());
     }
 
@@ -463,8 +462,22 @@ impl Driver<'_> {
         if let Some(joined) = self.joined.get_mut(rank as usize) {
             *joined = Some(process);
         }
-        let all = self.arrivals.handle_joined(rank, self.started.elapsed());
-        self.note_unless_quiet(all);
+    }
+
+    /// Notes which ranks are up, on whatever host.
+    fn note_arrival(&mut self, event: &Event) {
+        let now = self.started.elapsed();
+        match event {
+            Event::Started(_) => self.arrivals.handle_started(now),
+            Event::Joined(rank) => {
+                let all = self.arrivals.handle_joined(*rank, now);
+                self.note_unless_quiet(all);
+            }
+            Event::Left { .. } | Event::Disconnected(_) | Event::Exited { .. } => {
+                self.arrivals.handle_end();
+            }
+            _ => {}
+        }
     }
 
     fn send(&self, answer: Option<Answer>) {

@@ -69,12 +69,12 @@ impl Driver<'_> {
                     true => core_file(self.spec.dir_of(*rank)),
                     false => String::new(),
                 };
-                let host = match how.is_crash() {
-                    true => match self.hosts.name_of(*rank) {
+                let host = match how {
+                    How::Signal(_) => match self.hosts.name_of(*rank) {
                         Some(host) => format!(" on {host}"),
                         None => format!(" on {}", look::host()),
                     },
-                    false => String::new(),
+                    _ => String::new(),
                 };
                 format!("rank {rank} {how}{host}{core}{others}{printed}")
             }

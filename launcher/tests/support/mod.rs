@@ -28,7 +28,7 @@ pub(crate) fn rma_run(args: &[&str]) -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal", env!("CARGO_BIN_EXE_rma-run")]);
     command.args(args).stdin(Stdio::null());
-    for foreign in ["RMA_BOOTSTRAP", "RMA_RANK", "RMA_SECRET_FD"] {
+    for foreign in ["RMA_BOOTSTRAP", "RMA_RANK", "RMA_SECRET_FD", "RMA_BULLETIN_FD"] {
         command.env_remove(foreign);
     }
     command

@@ -82,18 +82,20 @@ fn what_is_forgotten_harms_nothing() {
             let right = world.rank().on_ring(1, world.size());
             let (lost, kept) = (words(universe, 512), words(universe, 512));
             let epoch = lost.lock_all().unwrap();
+            let mut fresh = Vec::new();
             for round in 0..50u64 {
                 forget(epoch.rput(right, 0, vec![round; 512]).unwrap());
                 forget(epoch.rget(right, 0, vec![0u64; 512]).unwrap());
                 forget(epoch.raccumulate(right, 0, Op::Sum, vec![1u64; 8]).unwrap());
                 // What the allocator gives now may have been theirs, if they had given it back.
-                let fresh = vec![round; 512];
-                assert!(fresh.iter().all(|word| *word == round));
+                fresh.push(vec![round; 512]);
             }
             forget(epoch);
             let refused = lost.free().unwrap_err();
             assert_eq!(refused.error.class(), ErrorClass::RmaSync, "{refused:?}");
             drop(refused.value);
+            let is_kept = |(round, words): (u64, Vec<u64>)| words.iter().all(|word| *word == round);
+            assert!((0..).zip(fresh).all(is_kept));
 
             let locked = kept.lock(right, LockKind::Shared).unwrap();
             locked.put(0, &[9u64; 512]).unwrap();

@@ -5,6 +5,7 @@ use rma::{
     PersistentError, PersistentMemory, Rank, RmaError, Root, StorageHints, Universe, Window,
 };
 use rma_launcher::run::{Output, RankOutput, Spec, run};
+use rma_transport_ofi::Libfabric;
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -539,6 +540,39 @@ fn commits_by_marks_lose_no_store() {
 #[test]
 fn commits_by_comparison_lose_no_store() {
     stored_and_found_again(DirtyTracking::Compare);
+}
+
+/// A driver writes through a mapping of its own, of which no marks tell.
+#[test]
+fn what_a_device_puts_is_in_the_version() {
+    if let Err(error) = Libfabric::load() {
+        return eprintln!("skipped: {error}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let hints = hints().dirty_tracking(DirtyTracking::WriteProtect);
+    let mut config = Config::default();
+    config.set("transport", "ofi").unwrap();
+    config.set("provider", "tcp").unwrap();
+    let done = rma::local_with(config, 2, |universe| {
+        let world = universe.world();
+        let (memory, window) = open(&universe, root, &hints).unwrap();
+        let right = world.rank().on_ring(1, world.size());
+        for value in [5u64, 6] {
+            let epoch = window.fence(Assert::NONE).unwrap();
+            epoch.put(right, 0, &[value]).unwrap();
+            epoch.put(right, 1, &[value + 10]).unwrap();
+            epoch.end().unwrap();
+            memory.commit(world).unwrap();
+        }
+        let path = window.path(right);
+        window.free().unwrap();
+        universe.finalize().unwrap();
+        path
+    });
+    assert_eq!(done.unwrap(), [Some(rma::Path::Device); 2]);
+    let found = found(root, 2).into_iter().map(|(first, second, _)| (first, second));
+    assert_eq!(found.collect::<Vec<_>>(), [(6, 16); 2]);
 }
 
 /// Marks are kept by themselves where little changes, and not where much does.

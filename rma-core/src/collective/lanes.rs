@@ -207,8 +207,8 @@ impl OutLane {
         let (pool, transport) = (&engine.sync_blocks, &engine.transport);
         if pool.kept_lanes() >= LOST_MOST {
             transport.members.note(
-                "large payloads of collectives go by messages in new communicators: so many \
-                 operations have failed that 32 MiB are kept for whoever may still read them",
+                "large payloads of collectives go by messages in new communicators: 32 MiB of \
+                 dropped ones are kept for ranks that may still read them",
             );
             return None;
         }

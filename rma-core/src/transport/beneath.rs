@@ -49,6 +49,11 @@ impl Beneath<'_> {
         self.0.shared.is_near(peer)
     }
 
+    /// Whether there is a device that reaches memory of peers: a [`Remote`](super::Remote).
+    pub fn has_device(&self) -> bool {
+        self.0.remote.is_some()
+    }
+
     /// See [`Shared::available`](super::Shared::available).
     pub fn available(&self) -> (u64, &'static str) {
         self.0.shared.available()

@@ -81,6 +81,8 @@ impl Tracker {
         };
         let flaw = match known {
             Err(why) => Some(why),
+            // Its driver may write through a mapping of its own.
+            Ok(_) if transport.has_device() => Some("a device writes into the parts"),
             // They may map the part for a window that this communicator is only some of.
             Ok(_) if here < near => Some("ranks of this node have no part of the window"),
             Ok(_) if size.div_ceil(BLOCK as u64) > u64::from(u32::MAX) => {

@@ -350,7 +350,7 @@ impl Driver<'_> {
     async fn give_up_start(&mut self) {
         if !self.hosts.is_empty() {
             self.hosts.end(&[]);
-            return self.hosts.close(&mut self.processes).await;
+            return self.hosts.close(&mut self.processes, true).await;
         }
         // Fails only when the thread that starts ranks is gone.
         let _ = self.hold.send(());
@@ -561,7 +561,7 @@ impl Driver<'_> {
                 (false, Some(signal))
             }
         };
-        self.hosts.close(&mut self.processes).await;
+        self.hosts.close(&mut self.processes, all_read).await;
         ending = cut_short(ending, cut_by);
         self.sum_up(&ending, &stuck);
         let captured = self.sink.take();

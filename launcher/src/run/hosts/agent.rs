@@ -591,7 +591,9 @@ fn feed(mut to: ChildStdin, voice: Voice) -> io::Result<mpsc::Sender<Vec<u8>>> {
     Ok(sender)
 }
 
-/// Sends what a rank prints, as much as there is room for.
+/// Sends what a rank prints, as much as there is room for; a pipe that is silent once the job is
+/// over is of no rank. Once there is no launcher any more, what is printed is thrown away: ranks
+/// that may still say something must not end by writing to nobody.
 async fn relay(
     (rank, is_err): StreamOfRank,
     pipe: Receiver,
@@ -601,14 +603,12 @@ async fn relay(
 ) {
     let mut piece = vec![0; PIECE];
     loop {
-        let room = async {
-            let Ok(first) = window.acquire().await else { return false };
-            first.forget();
-            pipe.readable().await.is_ok()
-        };
+        // The launcher's reader may be slow; that is no silence of the pipe.
+        let Ok(first) = window.acquire().await else { return throw_away(&pipe, &mut piece).await };
+        first.forget();
         let is_ready = tokio::select! {
             biased;
-            is_ready = room => is_ready,
+            ready = pipe.readable() => ready.is_ok(),
             () = silence(&mut stop) => false,
         };
         if !is_ready {
@@ -636,4 +636,15 @@ async fn relay(
         }
     }
     voice.say(&Word::OutputEnded { rank, is_err });
+}
+
+async fn throw_away(pipe: &Receiver, piece: &mut [u8]) {
+    while pipe.readable().await.is_ok() {
+        match pipe.try_read(piece) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return,
+        }
+    }
 }

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
 
 pub(in super::super) use super::super::output::Stream;
 
@@ -133,18 +134,14 @@ impl Conversation {
     }
 
     /// Until the remote shell has ended.
-    pub(super) async fn carry_on(
-        mut self,
-        orders: UnboundedSender<Order>,
-        said: UnboundedReceiver<Order>,
-    ) {
+    pub(super) async fn carry_on(mut self, orders: UnboundedReceiver<Order>) {
         let (Some(to), Some(errors)) = (self.to.take(), self.errors.take()) else { return };
         let tail = Arc::new(Mutex::new(Tail::default()));
         let name = self.task.hosts.get(self.host).cloned().unwrap_or_default();
         let is_ready = Arc::clone(&self.is_ready);
         let complaints = Complaints { name, tail: Arc::clone(&tail), is_ready };
         let complaints = tokio::spawn(complaints.read(errors, self.inputs.clone()));
-        let writer = tokio::spawn(write(to, said));
+        let mut writer = JoinSet::new();
         let why = match tokio::time::timeout(GREETED_IN, greeting(&mut self.from)).await {
             Err(_) => {
                 Some(format!("{} has shown no agent in {} s", self.command, GREETED_IN.as_secs()))
@@ -152,7 +149,9 @@ impl Conversation {
             Ok(Err(error)) if wire::is_end(&error) => None,
             Ok(Err(error)) => Some(error.to_string()),
             Ok(Ok(())) => {
-                let _ = orders.send(Order::Prepare { task: Box::new(self.task.clone()) });
+                // What was ordered while the host logged in comes behind its task.
+                let prepare = Order::Prepare { task: Box::new(self.task.clone()) };
+                writer.spawn(write(to, prepare, orders));
                 self.listen().await
             }
         };
@@ -169,7 +168,7 @@ impl Conversation {
             }
         };
         self.tell(Said::Lost(why));
-        writer.abort();
+        writer.abort_all();
         ended(&self.watched).await;
         let _ = self.shell.wait();
     }
@@ -285,20 +284,22 @@ async fn read(from: &mut BufReader<Receiver>) -> io::Result<Word> {
 }
 
 /// Writes orders, and that this launcher is there, until the agent reads no more.
-async fn write(mut to: Sender, mut orders: UnboundedReceiver<Order>) {
+async fn write(
+    mut to: impl AsyncWrite + Unpin,
+    first: Order,
+    mut orders: UnboundedReceiver<Order>,
+) {
     let mut beat = tokio::time::interval(BEAT);
-    let mut is_first = true;
-    loop {
-        let order = tokio::select! {
-            order = orders.recv() => order,
-            _ = beat.tick(), if !is_first => Some(Order::Beat),
-        };
-        let Some(order) = order else { return };
-        is_first = false;
-        let Ok(frame) = wire::encode(&order) else { continue };
+    let mut next = Some(first);
+    while let Some(order) = next {
+        let Ok(frame) = wire::encode(&order) else { return };
         if to.write_all(&frame).await.is_err() {
             return;
         }
+        next = tokio::select! {
+            order = orders.recv() => order,
+            _ = beat.tick() => Some(Order::Beat),
+        };
     }
 }
 

@@ -243,7 +243,7 @@ impl Hosts {
         let pid = Pid::from_child(&shell);
         let conversation = link::Conversation::new(task, shell, command, outputs, inputs.clone());
         let conversation = conversation.map_err(failed)?;
-        self.conversations.spawn(conversation.carry_on(orders.clone(), said));
+        self.conversations.spawn(conversation.carry_on(said));
         Ok((pid, orders))
     }
 
@@ -514,12 +514,14 @@ impl Hosts {
         }
     }
 
-    /// Waits for all agents to end, but not for long.
-    pub(super) async fn close(&mut self, processes: &mut Processes) {
+    /// Waits for all agents to end, but not for long; not at all if what they have to send is not
+    /// waited for (`all_read` is false): an agent ends when all that its ranks printed is taken.
+    pub(super) async fn close(&mut self, processes: &mut Processes, all_read: bool) {
+        let patience = if all_read { CLOSING } else { Duration::ZERO };
         let ended = async |conversations: &mut JoinSet<()>| {
             while conversations.join_next().await.is_some() {}
         };
-        if tokio::time::timeout(CLOSING, ended(&mut self.conversations)).await.is_err() {
+        if tokio::time::timeout(patience, ended(&mut self.conversations)).await.is_err() {
             for link in &self.links {
                 let _ = kill_process_group(link.shell, Signal::KILL);
             }

@@ -301,12 +301,18 @@ fn ranks_stop_and_go_on_with_the_launcher() {
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     // A reader of the pipe waits until there is a writer.
     let script = format!("echo pid $$; exec 3< {}; echo went on", fifo.display());
-    let mut job = remote.start("a:1,b:1", &["sh", "-c", &script]);
+    let rest = ["--host-timeout", "2", "sh", "-c", &script];
+    let mut job = remote.start("a:1,b:1", &rest);
     let ranks = job.pids(2);
-    send(job.pid(), Signal::TSTP);
-    wait_for_state(job.pid(), 'T');
-    ranks.iter().for_each(|rank| wait_for_state(*rank, 'T'));
-    send(job.pid(), Signal::CONT);
+    // Time in which no rank must end: longer than that of hosts, and none.
+    for time in [Duration::from_secs(4), Duration::ZERO, Duration::ZERO] {
+        send(job.pid(), Signal::TSTP);
+        wait_for_state(job.pid(), 'T');
+        ranks.iter().for_each(|rank| wait_for_state(*rank, 'T'));
+        assert!(!Watched::new(&ranks).wait_for(time), "a rank has ended");
+        send(job.pid(), Signal::CONT);
+        ranks.iter().for_each(|rank| wait_for_state(*rank, 'S'));
+    }
     let writer = std::fs::OpenOptions::new().write(true).open(&fifo).unwrap();
     let (code, out, err) = job.end();
     drop(writer);

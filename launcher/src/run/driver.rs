@@ -519,7 +519,7 @@ impl Driver<'_> {
         self.hosts.signal(signal);
     }
 
-    async fn pass_on(&self, signal: Signal) {
+    async fn pass_on(&mut self, signal: Signal) {
         if signal != Signal::TSTP {
             self.signal(signal);
             if ENDING.contains(&signal) {
@@ -532,7 +532,8 @@ impl Driver<'_> {
         self.processes.signal(Signal::STOP);
         self.hosts.stop().await;
         let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
-        self.signal(Signal::CONT);
+        self.processes.signal(Signal::CONT);
+        self.hosts.resume();
     }
 
     /// Ends what is left, prints what is left, and sums up.

@@ -347,7 +347,6 @@ impl Agent {
                 order = orders.recv(), if !self.is_cut => match order {
                     Some(order) => {
                         self.heard = Instant::now();
-                        self.is_paused = false;
                         self.obey(order).await;
                     }
                     None => self.cut("rma-run is gone, or its connection"),
@@ -457,10 +456,11 @@ impl Agent {
                 Some(input) => _ = input.send(bytes),
                 None => self.early_input.push(bytes),
             },
-            Order::Pause => {
+            Order::Pause { number } => {
                 self.is_paused = true;
-                self.voice.say(&Word::Paused);
+                self.voice.say(&Word::Paused { number });
             }
+            Order::Resume => self.is_paused = false,
             Order::End { stuck } => {
                 self.hold();
                 self.is_ending = true;

@@ -13,7 +13,9 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch::Sender as WatchSender;
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
 pub(in super::super) use super::super::output::Stream;
 
@@ -104,6 +106,8 @@ pub(super) struct Conversation {
     /// Of each rank, standard output and standard error; none once it has ended.
     outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
     inputs: UnboundedSender<Input>,
+    /// Of each host, which `Pause` it has answered last: the driver hears nothing while it waits.
+    paused: Arc<WatchSender<Vec<u32>>>,
 }
 
 impl Conversation {
@@ -112,7 +116,7 @@ impl Conversation {
         mut shell: Child,
         command: &[OsString],
         outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
-        inputs: UnboundedSender<Input>,
+        (inputs, paused): (UnboundedSender<Input>, Arc<WatchSender<Vec<u32>>>),
     ) -> io::Result<Conversation> {
         let no_pipe = || io::Error::other("no pipe");
         let to = shell.stdin.take().ok_or_else(no_pipe)?;
@@ -130,6 +134,7 @@ impl Conversation {
             is_ready: Arc::default(),
             outputs,
             inputs,
+            paused,
         })
     }
 
@@ -198,6 +203,11 @@ impl Conversation {
                         *to = None;
                     }
                 }
+                Word::Paused { number } => self.paused.send_modify(|paused| {
+                    if let Some(answered) = paused.get_mut(self.host) {
+                        *answered = number;
+                    }
+                }),
                 word => {
                     if let Word::Ready { .. } = word {
                         self.is_ready.store(true, Ordering::Relaxed);
@@ -290,15 +300,21 @@ async fn write(
     mut orders: UnboundedReceiver<Order>,
 ) {
     let mut beat = tokio::time::interval(BEAT);
-    let mut next = Some(first);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut next, mut is_paused) = (Some(first), false);
     while let Some(order) = next {
+        match order {
+            Order::Pause { .. } => is_paused = true,
+            Order::Resume => is_paused = false,
+            _ => {}
+        }
         let Ok(frame) = wire::encode(&order) else { return };
         if to.write_all(&frame).await.is_err() {
             return;
         }
         next = tokio::select! {
             order = orders.recv() => order,
-            _ = beat.tick() => Some(Order::Beat),
+            _ = beat.tick(), if !is_paused => Some(Order::Beat),
         };
     }
 }

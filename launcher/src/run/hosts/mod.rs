@@ -17,8 +17,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::link::{Said, Stream};
@@ -132,8 +132,10 @@ pub(super) struct Hosts {
     links: Vec<Link>,
     rumours: Rumours,
     conversations: JoinSet<()>,
-    /// Hosts whose ranks are stopped.
-    paused: Arc<Semaphore>,
+    /// Of each host, which stop of its ranks it has answered last.
+    paused: Arc<watch::Sender<Vec<u32>>>,
+    /// Stops of this process.
+    stops: u32,
     /// Input of rank 0, which is read when there is room on its way.
     input: Option<(Box<dyn Read + Send>, mpsc::Receiver<usize>)>,
     taken: Option<mpsc::Sender<usize>>,
@@ -241,7 +243,8 @@ impl Hosts {
         };
         let shell = link::start(command).map_err(failed)?;
         let pid = Pid::from_child(&shell);
-        let conversation = link::Conversation::new(task, shell, command, outputs, inputs.clone());
+        let told = (inputs.clone(), Arc::clone(&self.paused));
+        let conversation = link::Conversation::new(task, shell, command, outputs, told);
         let conversation = conversation.map_err(failed)?;
         self.conversations.spawn(conversation.carry_on(said));
         Ok((pid, orders))
@@ -258,7 +261,8 @@ impl Hosts {
             links: Vec::new(),
             rumours: Rumours::new(parts.iter().map(ranks).collect()),
             conversations: JoinSet::new(),
-            paused: Arc::new(Semaphore::new(0)),
+            paused: Arc::new(watch::Sender::new(vec![0; parts.len()])),
+            stops: 0,
             input: None,
             taken: None,
             is_started: false,
@@ -300,12 +304,9 @@ impl Hosts {
             }
             Word::Note { text } => return vec![Input::Note(text)],
             Word::Stranger { why } => return vec![Input::Refused(why)],
-            Word::Paused => {
-                self.paused.add_permits(1);
-                return Vec::new();
-            }
             // Told where they arrive.
-            Word::Beat | Word::Output { .. } | Word::OutputEnded { .. } => return Vec::new(),
+            Word::Beat | Word::Paused { .. } => return Vec::new(),
+            Word::Output { .. } | Word::OutputEnded { .. } => return Vec::new(),
             Word::Started { rank }
             | Word::Joined { rank }
             | Word::Part { rank, .. }
@@ -493,15 +494,26 @@ impl Hosts {
         }
     }
 
-    /// Stops all ranks, as this process is about to be.
-    pub(super) async fn stop(&self) {
-        let there = self.links.iter().filter(|link| link.is_ready && !link.is_lost).count();
+    /// Stops all ranks, as this process is about to be. Hosts are silent until
+    /// [`resume`](Self::resume).
+    pub(super) async fn stop(&mut self) {
+        self.stops += 1;
+        let number = self.stops;
         self.signal(Signal::STOP);
-        self.order(|| Order::Pause);
-        let paused = self.paused.acquire_many(there as u32);
-        if let Ok(Ok(paused)) = tokio::time::timeout(PAUSING, paused).await {
-            paused.forget();
-        }
+        self.order(|| Order::Pause { number });
+        let stopped = |paused: &Vec<u32>| {
+            let there = self.links.iter().zip(paused).filter(|(link, _)| link.is_ready);
+            there.filter(|(link, _)| !link.is_lost).all(|(_, answered)| *answered == number)
+        };
+        let mut paused = self.paused.subscribe();
+        // A host that does not answer may take the silence for a failure.
+        let _ = tokio::time::timeout(PAUSING, paused.wait_for(stopped)).await;
+    }
+
+    /// This process goes on, and so do all ranks.
+    pub(super) fn resume(&self) {
+        self.order(|| Order::Resume);
+        self.signal(Signal::CONT);
     }
 
     /// Kills what is left everywhere; hosts end when what was printed there is here.

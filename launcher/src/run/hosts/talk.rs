@@ -9,7 +9,7 @@ use crate::codec::{wire_enum, wire_struct};
 
 /// First line of an agent; what a login shell prints before it is skipped. The number changes
 /// whenever a message does.
-pub(super) const GREETING: &str = "rma-run agent 1";
+pub(super) const GREETING: &str = "rma-run agent 2";
 /// What an agent of any version begins with.
 pub(super) const ANY_GREETING: &str = "rma-run agent ";
 /// How often each side says that it is there.
@@ -75,8 +75,10 @@ pub(super) enum Order {
     Input { bytes: Vec<u8> },
     /// I am here.
     Beat,
-    /// I am about to be stopped, and say nothing until I go on.
-    Pause,
+    /// I am about to be stopped, and say nothing until I go on; how often I was.
+    Pause { number: u32 },
+    /// I go on.
+    Resume,
     /// Kill what is left, but for ranks that even that does not end; and end.
     End { stuck: Vec<u32> },
 }
@@ -154,8 +156,10 @@ pub(in super::super) enum Word {
         why: String,
     },
     Beat,
-    /// Ranks are stopped, and silence is no failure from now on.
-    Paused,
+    /// Ranks are stopped, and silence is no failure from now on; the answer to that `Pause`.
+    Paused {
+        number: u32,
+    },
 }
 
 wire_struct!(Print { len, sum });
@@ -187,8 +191,9 @@ wire_enum!(Order {
     5 = Taken { rank: rank, is_err: is_err, bytes: bytes },
     6 = Input { bytes: bytes },
     7 = Beat {},
-    8 = Pause {},
+    8 = Pause { number: number },
     9 = End { stuck: stuck },
+    10 = Resume {},
 });
 wire_enum!(Word {
     0 = Ready { cpus: cpus, address: address },
@@ -210,7 +215,7 @@ wire_enum!(Word {
     16 = Note { text: text },
     17 = Stranger { why: why },
     18 = Beat {},
-    19 = Paused {},
+    19 = Paused { number: number },
 });
 
 impl Print {
@@ -274,7 +279,8 @@ mod tests {
             let frame = wire::encode(&order).unwrap();
             assert_eq!(wire::decode::<Order>(&frame[4..]).unwrap(), order);
         }
-        let words = [Word::Paused, Word::Exited { rank: 1, status: 2, by_signal: true }];
+        let words =
+            [Word::Paused { number: 3 }, Word::Exited { rank: 1, status: 2, by_signal: true }];
         for word in words {
             let frame = wire::encode(&word).unwrap();
             assert_eq!(wire::decode::<Word>(&frame[4..]).unwrap(), word);

@@ -27,7 +27,7 @@ use self::talk::{Order, Print, Task, Word};
 use super::config;
 use super::cpus::ranges;
 use super::driver::Input;
-use super::machine::{Event, Exit};
+use super::machine::{Event, Exit, PARTING_GRACE};
 use super::processes::Processes;
 use super::report::RunError;
 use super::spec::{Bind, Spec, Stdin};
@@ -132,6 +132,8 @@ pub(super) struct Hosts {
     links: Vec<Link>,
     rumours: Rumours,
     conversations: JoinSet<()>,
+    /// Where to remind the driver; none if there are no hosts.
+    inputs: Option<UnboundedSender<Input>>,
     /// Of each host, which stop of its ranks it has answered last.
     paused: Arc<watch::Sender<Vec<u32>>>,
     /// Stops of this process.
@@ -188,6 +190,7 @@ impl Hosts {
         };
         let mut hosts = Hosts::unconnected(&remote.hosts);
         let (taken, takes) = mpsc::channel();
+        hosts.inputs = Some(inputs.clone());
         (hosts.taken, hosts.input) = (Some(taken), input.map(|input| (input, takes)));
         let mut streams = Vec::new();
         for (host, part) in (0..).zip(&remote.hosts) {
@@ -261,6 +264,7 @@ impl Hosts {
             links: Vec::new(),
             rumours: Rumours::new(parts.iter().map(ranks).collect()),
             conversations: JoinSet::new(),
+            inputs: None,
             paused: Arc::new(watch::Sender::new(vec![0; parts.len()])),
             stops: 0,
             input: None,
@@ -281,6 +285,11 @@ impl Hosts {
         let word = match said {
             Said::Word(word) => word,
             Said::Lost(why) => return self.lost(host, why),
+            Said::Parted(rank) => {
+                let messages = self.rumours.parted(rank);
+                self.tell(messages);
+                return Vec::new();
+            }
         };
         let rank = match word {
             Word::Ready { cpus, address } => {
@@ -361,6 +370,13 @@ impl Hosts {
                 if by_signal {
                     let messages = self.rumours.gone(rank, crate::Fate::Failed);
                     self.tell(messages);
+                } else if let Some(inputs) = self.inputs.clone() {
+                    // It may have said how it leaves, which is on its way then.
+                    tokio::spawn(async move {
+                        tokio::time::sleep(PARTING_GRACE).await;
+                        // The driver is gone only when the job is over.
+                        let _ = inputs.send(Input::Host(host, Said::Parted(rank)));
+                    });
                 }
                 Event::Exited { rank, exit }
             }
@@ -625,6 +641,51 @@ fn shown(command: &[OsString]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::FromLauncher;
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+    /// Two hosts of a rank each, and what is ordered there.
+    fn two() -> (Hosts, [UnboundedReceiver<Order>; 2], UnboundedReceiver<Input>) {
+        let parts = [("a", 0), ("b", 1)];
+        let parts = parts.map(|(name, first)| HostPart { name: name.into(), first, ranks: 1 });
+        let (sender, inputs) = unbounded_channel();
+        let mut hosts = Hosts::unconnected(&parts);
+        hosts.inputs = Some(sender);
+        let orders = parts.map(|part| {
+            let (orders, ordered) = unbounded_channel();
+            hosts.links.push(Link {
+                left: vec![part.first],
+                part,
+                orders,
+                // No test has a host lost, which would kill it.
+                shell: rustix::process::getpid(),
+                is_ready: true,
+                has_started: false,
+                is_lost: false,
+                cpus: 1,
+                address: String::new(),
+                running: Vec::new(),
+            });
+            ordered
+        });
+        (hosts, orders, inputs)
+    }
+
+    #[tokio::test]
+    async fn a_rank_whose_connection_outlives_it_is_gone_for_other_hosts() {
+        let (mut hosts, [_a, mut b], mut inputs) = two();
+        for rank in 0..2 {
+            hosts.hear(rank as usize, Said::Word(Word::Joined { rank }));
+        }
+        let exited = Word::Exited { rank: 0, status: 3, by_signal: false };
+        assert_eq!(hosts.hear(0, Said::Word(exited)).len(), 1);
+        assert!(b.try_recv().is_err(), "it may have said how it left");
+        let Some(Input::Host(0, said)) = inputs.recv().await else { panic!("no reminder") };
+        assert!(hosts.hear(0, said).is_empty());
+        let gone = FromLauncher::Gone { first: 0, count: 1, fate: crate::Fate::Failed };
+        let frame = wire::encode(&gone).unwrap();
+        assert_eq!(b.try_recv().unwrap(), Order::Answer { ranks: vec![1], frame });
+    }
 
     #[test]
     fn a_remote_shell_gets_one_command_line() {

@@ -27,11 +27,11 @@ use super::super::spec::Spec;
 use super::super::start::{self, Newborn, OnHost, Starter};
 use super::super::{capacity, cpus, groups, program, signals};
 use super::address;
-use super::talk::{BEAT, GREETING, Order, PIECE, Print, Task, WINDOW, Word};
+use super::talk::{BEAT, FRAME_MAX, GREETING, Order, PIECE, Print, Task, WINDOW, Word};
 use crate::bulletin;
 use crate::client::{Fate, Host};
 use crate::start::Secret;
-use crate::wire::{self, FRAME_MAX, FromLauncher};
+use crate::wire::{self, FromLauncher};
 
 /// An address that this host alone reaches.
 const LOOP_BACK: &str = "127.0.0.1";
@@ -82,9 +82,11 @@ impl Voice {
     }
 
     fn say(&self, word: &Word) {
-        // A word is shorter than a frame; the thread is gone when the launcher is.
-        if let Ok(frame) = wire::encode(word) {
-            let _ = self.0.send(frame);
+        match wire::encode_within(word, FRAME_MAX) {
+            // The thread is gone when the launcher is.
+            Ok(frame) => _ = self.0.send(frame),
+            // None is: what ranks say is bounded, and there is room for all of that.
+            Err(error) => _ = complain(&format!("a word to the launcher is lost: {error}")),
         }
     }
 }

@@ -24,8 +24,8 @@ use super::super::lines::Tail;
 use super::super::output::lock;
 use super::super::spawn::{detach, watch};
 use super::shown;
-use super::talk::{ANY_GREETING, BEAT, GREETING, Order, Task, Word};
-use crate::wire::{self, FRAME_MAX};
+use super::talk::{ANY_GREETING, BEAT, FRAME_MAX, GREETING, Order, Task, Word};
+use crate::wire;
 
 /// How long a host may take until its agent speaks, and until that has looked around.
 const GREETED_IN: Duration = Duration::from_secs(60);
@@ -159,7 +159,12 @@ impl Conversation {
                 // What was ordered while the host logged in comes behind its task.
                 let prepare = Order::Prepare { task: Box::new(self.task.clone()) };
                 writer.spawn(write(to, prepare, orders));
-                self.listen().await
+                tokio::select! {
+                    why = self.listen() => why,
+                    Some(Ok(Err(error))) = writer.join_next() => {
+                        Some(format!("its agent cannot be told what is to be done: {error}"))
+                    }
+                }
             }
         };
         self.outputs.clear();
@@ -295,12 +300,13 @@ async fn read(from: &mut BufReader<Receiver>) -> io::Result<Word> {
     wire::decode(&body)
 }
 
-/// Writes orders, and that this launcher is there, until the agent reads no more.
+/// Writes orders, and that this launcher is there, until the agent reads no more. An order that is
+/// too long is an error, for a rank may wait for it.
 async fn write(
     mut to: impl AsyncWrite + Unpin,
     first: Order,
     mut orders: UnboundedReceiver<Order>,
-) {
+) -> io::Result<()> {
     let mut beat = tokio::time::interval(BEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut next, mut is_paused) = (Some(first), false);
@@ -310,15 +316,17 @@ async fn write(
             Order::Resume => is_paused = false,
             _ => {}
         }
-        let Ok(frame) = wire::encode(&order) else { return };
+        let frame = wire::encode_within(&order, FRAME_MAX)?;
         if to.write_all(&frame).await.is_err() {
-            return;
+            // Its end is noticed where its words are read.
+            break;
         }
         next = tokio::select! {
             order = orders.recv() => order,
             _ = beat.tick(), if !is_paused => Some(Order::Beat),
         };
     }
+    Ok(())
 }
 
 async fn ended(watched: &AsyncFd<OwnedFd>) {
@@ -358,6 +366,32 @@ impl Complaints {
 mod tests {
     use super::*;
     use std::os::unix::process::ExitStatusExt;
+
+    #[tokio::test]
+    async fn an_order_that_is_too_long_is_an_error() {
+        let (orders, ordered) = unbounded_channel();
+        orders.send(Order::Input { bytes: vec![0; FRAME_MAX] }).unwrap();
+        let error = write(tokio::io::sink(), Order::Start, ordered).await.unwrap_err();
+        assert!(error.to_string().contains("are allowed"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_launcher_that_is_about_to_be_stopped_says_nothing() {
+        let (orders, ordered) = unbounded_channel();
+        let (to, mut from) = tokio::io::duplex(1 << 10);
+        let writer = tokio::spawn(write(to, Order::Pause { number: 1 }, ordered));
+        let mut said = async || {
+            let mut frame = vec![0; from.read_u32_le().await.unwrap() as usize];
+            from.read_exact(&mut frame).await.unwrap();
+            wire::decode::<Order>(&frame).unwrap()
+        };
+        assert_eq!(said().await, Order::Pause { number: 1 });
+        // The beat that is due at once would come first.
+        orders.send(Order::Resume).unwrap();
+        assert_eq!(said().await, Order::Resume);
+        assert_eq!(said().await, Order::Beat);
+        writer.abort();
+    }
 
     #[test]
     fn the_end_of_a_remote_shell_is_explained() {

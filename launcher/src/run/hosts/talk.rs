@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
+use super::list::RANKS_MAX;
 use crate::Job;
 use crate::client::Fate;
 use crate::codec::{wire_enum, wire_struct};
+use crate::wire;
 
 /// First line of an agent; what a login shell prints before it is skipped. The number changes
 /// whenever a message does.
@@ -16,6 +18,9 @@ pub(super) const ANY_GREETING: &str = "rma-run agent ";
 pub(super) const BEAT: Duration = Duration::from_secs(1);
 /// Bytes of one stream of a rank that are on their way at most.
 pub(super) const WINDOW: u32 = 64 << 10;
+/// Largest frame, in bytes: it may hold the largest of the bootstrap, and name all ranks that it is
+/// for.
+pub(super) const FRAME_MAX: usize = wire::FRAME_MAX + RANKS_MAX as usize * size_of::<u32>() + 64;
 /// Bytes of output in one message.
 pub(super) const PIECE: usize = 16 << 10;
 
@@ -250,7 +255,7 @@ impl Print {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire;
+    use crate::wire::{FromLauncher, encode_within};
 
     #[test]
     fn a_changed_byte_is_another_build() {
@@ -270,6 +275,17 @@ mod tests {
         }
         assert_ne!(print(&bytes[1..]), whole);
         assert_eq!(print(&bytes), whole);
+    }
+
+    #[test]
+    fn the_largest_frame_of_the_bootstrap_is_passed_on_to_all_ranks() {
+        let gathered = |len| FromLauncher::Gathered { runs: vec![(RANKS_MAX, vec![0; len])] };
+        let besides = wire::encode(&gathered(0)).unwrap().len() - 4;
+        let frame = wire::encode(&gathered(wire::FRAME_MAX - besides)).unwrap();
+        let answer = Order::Answer { ranks: (0..RANKS_MAX).collect(), frame };
+        assert!(encode_within(&answer, FRAME_MAX).is_ok());
+        let part = Word::Part { rank: RANKS_MAX, mine: vec![0; wire::FRAME_MAX] };
+        assert!(encode_within(&part, FRAME_MAX).is_ok());
     }
 
     #[test]

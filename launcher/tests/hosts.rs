@@ -185,6 +185,29 @@ fn output_goes_to_files_here() {
     assert_eq!(read("rank-1.err"), "err\n");
 }
 
+/// A disk that takes nothing holds up neither hosts nor signals.
+#[test]
+fn a_file_that_cannot_be_written_loses_no_host() {
+    let remote = Remote::new();
+    let folder = remote.path("out");
+    std::fs::create_dir(&folder).unwrap();
+    let path = folder.join("rank-0.out");
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let fifo = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    let mark = mark("hosts-disk");
+    let script = "head -c 1000000 /dev/zero";
+    let rest = ["--output-dir", folder.to_str().unwrap(), "--env", &mark, "sh", "-c", script];
+    let job = remote.start("a:1", &rest);
+    let room = rustix::pipe::fcntl_getpipe_size(&fifo).unwrap();
+    while rustix::io::ioctl_fionread(&fifo).unwrap() < room as u64 {
+        std::thread::yield_now();
+    }
+    send(job.pid(), Signal::TERM);
+    let (code, _, err) = job.end();
+    assert_eq!(code, Some(128 + 15), "{err}");
+    assert_eq!(left_behind(&mark), []);
+}
+
 #[test]
 fn signals_reach_ranks_of_all_hosts() {
     let remote = Remote::new();

@@ -180,7 +180,7 @@ async fn run_job(
     let mut driver = Driver::new(spec, (processes, hosts), told, (sender, inputs), hold);
     driver.take_questions();
     if !driver.hosts.is_empty() {
-        driver.read_hosts(streams, files);
+        driver.read_hosts(streams, files)?;
         return driver.see_through(printed).await;
     }
     let plan = Arc::new(plan(spec, cpus).map_err(system("drawing a secret"))?);

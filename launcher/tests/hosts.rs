@@ -47,7 +47,7 @@ impl Remote {
 
     fn line<'a>(&self, hosts: &'a str, rest: &[&'a str]) -> Vec<String> {
         let shell = self.path("rsh").display().to_string();
-        let line = ["--hosts", hosts, "--ssh-command", &shell, "-q"];
+        let line = ["--hosts", hosts, "--ssh-command", &shell, "--oversubscribe"];
         line.iter().chain(rest).map(|&word| word.to_owned()).collect()
     }
 
@@ -375,6 +375,8 @@ fn hosts_and_pretended_nodes_do_not_mix() {
         (&["--hosts", "a,b", "--nodes", "2x1", "true"], "--nodes"),
         (&["--ssh-command", "rsh", "-n", "1", "true"], "--hosts"),
         (&["--hosts", "a,b", "--host-timeout", "1", "true"], "at least 2"),
+        (&["--hosts", "a,b", "--ssh-command", " ", "true"], "--ssh-command is empty"),
+        (&["--hosts", "a:2000000000", "true"], "2000000000 ranks on hosts were asked for"),
     ] {
         let output = job(line);
         assert_eq!(output.status.code(), Some(2), "{line:?}");

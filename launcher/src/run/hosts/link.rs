@@ -2,13 +2,14 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::process::{Child, Command, Stdio};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::unix::pipe::{Receiver, Sender};
@@ -140,9 +141,12 @@ impl Conversation {
         })
     }
 
-    /// Until the remote shell has ended.
-    pub(super) async fn carry_on(mut self, orders: UnboundedReceiver<Order>) {
-        let (Some(to), Some(errors)) = (self.to.take(), self.errors.take()) else { return };
+    /// Until the remote shell has ended. It is not reaped: until then its number, which is also
+    /// that of its group, is no other process'.
+    pub(super) async fn carry_on(mut self, orders: UnboundedReceiver<Order>) -> Child {
+        let (Some(to), Some(errors)) = (self.to.take(), self.errors.take()) else {
+            return self.shell;
+        };
         let tail = Arc::new(Mutex::new(Tail::default()));
         let name = self.task.hosts.get(self.host).cloned().unwrap_or_default();
         let is_ready = Arc::clone(&self.is_ready);
@@ -174,7 +178,7 @@ impl Conversation {
             None => {
                 let _ = tokio::time::timeout(PARTING, ended(&self.watched)).await;
                 let _ = tokio::time::timeout(PARTING, complaints).await;
-                let status = self.shell.try_wait().ok().flatten();
+                let status = status(&self.watched);
                 let is_ready = self.is_ready.load(Ordering::Relaxed);
                 explain(&self.command, status, is_ready, &lock(&tail).text())
             }
@@ -182,7 +186,7 @@ impl Conversation {
         self.tell(Said::Lost(why));
         writer.abort_all();
         ended(&self.watched).await;
-        let _ = self.shell.wait();
+        self.shell
     }
 
     /// Passes on what the agent says; why it says no more, unless its output has ended.
@@ -239,12 +243,7 @@ impl Conversation {
 }
 
 /// Why a host is lost whose remote shell has ended with that status.
-fn explain(
-    command: &str,
-    status: Option<std::process::ExitStatus>,
-    is_ready: bool,
-    said: &str,
-) -> String {
+fn explain(command: &str, status: Option<ExitStatus>, is_ready: bool, said: &str) -> String {
     const NO_COMMAND: i32 = 127;
     const NOT_EXECUTABLE: i32 = 126;
     let code = status.and_then(|status| status.code());
@@ -329,6 +328,15 @@ async fn write(
     Ok(())
 }
 
+/// How a process ended, if it did, without reaping it.
+fn status(watched: &AsyncFd<OwnedFd>) -> Option<ExitStatus> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    let status = waitid(WaitId::PidFd(watched.get_ref().as_fd()), options).ok()??;
+    // As the kernel tells it to those that reap.
+    let code = status.exit_status().map(|code| code << 8);
+    code.or(status.terminating_signal()).map(ExitStatus::from_raw)
+}
+
 async fn ended(watched: &AsyncFd<OwnedFd>) {
     // An error says that it cannot be watched; it is waited for then.
     let _ = watched.readable().await;
@@ -365,7 +373,6 @@ impl Complaints {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::process::ExitStatusExt;
 
     #[tokio::test]
     async fn an_order_that_is_too_long_is_an_error() {
@@ -393,10 +400,22 @@ mod tests {
         writer.abort();
     }
 
+    #[tokio::test]
+    async fn a_status_is_read_without_reaping() {
+        for (script, end) in [("exit 3", 3 << 8), ("kill -TERM $$", 15)] {
+            let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
+            let pid = Pid::from_child(&child);
+            let watched = watch(pidfd_open(pid, PidfdFlags::NONBLOCK).unwrap()).unwrap();
+            ended(&watched).await;
+            assert_eq!(status(&watched), Some(ExitStatus::from_raw(end)));
+            assert_eq!(child.wait().unwrap(), ExitStatus::from_raw(end), "it was there still");
+        }
+    }
+
     #[test]
     fn the_end_of_a_remote_shell_is_explained() {
         let why = |code: i32, is_ready| {
-            let status = std::process::ExitStatus::from_raw(code << 8);
+            let status = ExitStatus::from_raw(code << 8);
             explain("`ssh a`", Some(status), is_ready, "Permission denied.\n")
         };
         assert!(why(255, false).contains("without a password"));

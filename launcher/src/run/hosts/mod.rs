@@ -13,6 +13,7 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::process::Child;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -113,8 +114,8 @@ fn quoted(path: &Path) -> OsString {
 struct Link {
     part: HostPart,
     orders: UnboundedSender<Order>,
-    /// The remote shell, which leads a group.
-    shell: Pid,
+    /// The remote shell, which leads a group; none once it is reaped.
+    shell: Option<Pid>,
     is_ready: bool,
     has_started: bool,
     is_lost: bool,
@@ -127,11 +128,25 @@ struct Link {
     left: Vec<u32>,
 }
 
+impl Link {
+    /// Kills the remote shell, and what that has started here.
+    fn kill(&self) {
+        // Fails when the group has no process left.
+        let _ = self.shell.map(|shell| kill_process_group(shell, Signal::KILL));
+    }
+
+    /// Its remote shell is about to be reaped.
+    fn forget(&mut self) {
+        self.shell = None;
+    }
+}
+
 /// The hosts of a job, none if its ranks are on this machine.
 pub(super) struct Hosts {
     links: Vec<Link>,
     rumours: Rumours,
-    conversations: JoinSet<()>,
+    /// Each ends with its remote shell.
+    conversations: JoinSet<Child>,
     /// Where to remind the driver; none if there are no hosts.
     inputs: Option<UnboundedSender<Input>>,
     /// Of each host, which stop of its ranks it has answered last.
@@ -209,7 +224,7 @@ impl Hosts {
             hosts.links.push(Link {
                 part: part.clone(),
                 orders,
-                shell,
+                shell: Some(shell),
                 is_ready: false,
                 has_started: false,
                 is_lost: false,
@@ -396,7 +411,7 @@ impl Hosts {
         }
         link.is_lost = true;
         // It may hang.
-        let _ = kill_process_group(link.shell, Signal::KILL);
+        link.kill();
         let name = link.part.name.clone();
         if !self.is_started {
             return vec![Input::NotStarted(RunError::Host { host: name, why, code: 1 })];
@@ -453,6 +468,12 @@ impl Hosts {
             format!("host {name}: ranks {ranks} on {cpus} CPUs, reached at {address}")
         };
         Some((over, self.links.iter().map(line).collect()))
+    }
+
+    /// Hosts that all others wait for; none if this machine starts the ranks.
+    pub(super) fn unready(&self) -> Option<Vec<&str>> {
+        let unready = self.links.iter().filter(|link| !link.is_ready && !link.is_lost);
+        (!self.is_empty()).then(|| unready.map(|link| link.part.name.as_str()).collect())
     }
 
     fn order(&self, order: impl Fn() -> Order) {
@@ -538,7 +559,7 @@ impl Hosts {
         self.order(|| Order::End { stuck: stuck.to_vec() });
         for link in self.links.iter().filter(|link| !link.is_ready && !link.is_lost) {
             // It may be about to log in.
-            let _ = kill_process_group(link.shell, Signal::KILL);
+            link.kill();
         }
     }
 
@@ -546,16 +567,22 @@ impl Hosts {
     /// waited for (`all_read` is false): an agent ends when all that its ranks printed is taken.
     pub(super) async fn close(&mut self, processes: &mut Processes, all_read: bool) {
         let patience = if all_read { CLOSING } else { Duration::ZERO };
-        let ended = async |conversations: &mut JoinSet<()>| {
-            while conversations.join_next().await.is_some() {}
-        };
-        if tokio::time::timeout(patience, ended(&mut self.conversations)).await.is_err() {
-            for link in &self.links {
-                let _ = kill_process_group(link.shell, Signal::KILL);
+        for patience in [patience, CLOSING] {
+            let ended = async {
+                while let Some(shell) = self.conversations.join_next().await {
+                    let Ok(mut shell) = shell else { continue };
+                    // Before it is reaped: then its number may be another's.
+                    processes.release_helper(Pid::from_child(&shell));
+                    let pid = Some(Pid::from_child(&shell));
+                    self.links.iter_mut().filter(|link| link.shell == pid).for_each(Link::forget);
+                    let _ = shell.wait();
+                }
+            };
+            if tokio::time::timeout(patience, ended).await.is_ok() {
+                return;
             }
-            let _ = tokio::time::timeout(CLOSING, ended(&mut self.conversations)).await;
+            self.links.iter().for_each(Link::kill);
         }
-        self.links.iter().for_each(|link| processes.release_helper(link.shell));
     }
 }
 
@@ -657,8 +684,7 @@ mod tests {
                 left: vec![part.first],
                 part,
                 orders,
-                // No test has a host lost, which would kill it.
-                shell: rustix::process::getpid(),
+                shell: None,
                 is_ready: true,
                 has_started: false,
                 is_lost: false,

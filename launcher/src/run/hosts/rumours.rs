@@ -44,8 +44,8 @@ impl Rumours {
         }
     }
 
-    /// `rank` has exited a while ago. If it listened, and never said how it left, it failed: what it
-    /// has started may keep its connection open.
+    /// `rank` has exited a while ago. If it listened, and never said how it left, it failed: what
+    /// it has started may keep its connection open.
     pub(super) fn parted(&mut self, rank: u32) -> Vec<Message> {
         if self.is_listening(rank) { self.gone(rank, Fate::Failed) } else { Vec::new() }
     }

@@ -157,14 +157,14 @@ fn bytes_are_what_ranks_read_and_print() {
 /// What is under way when a rank ends reaches a reader that takes its time.
 #[test]
 fn a_slow_reader_gets_all_that_was_printed() {
-    const BYTES: usize = 3_000_000;
+    const BYTES: usize = 1_500_000;
     let remote = Remote::new();
     let script = format!("echo pid $PPID; echo pid $$; exec head -c {BYTES} /dev/zero");
     let mut job = remote.start("a:1", &["sh", "-c", &script]);
     let pids = job.pids(2);
-    // The rank ends when the last of it fits into the pipes on the way.
+    // The rank ends when the last of it fits into the pipes on the way: room is made bit by bit.
     let (mut count, mut piece) = (0, [0; 4096]);
-    while !Watched::new(&pids[1..]).wait_for(Duration::ZERO) {
+    while !Watched::new(&pids[1..]).wait_for(Duration::from_millis(20)) {
         count += job.stdout.read(&mut piece).unwrap();
     }
     // Its agent has to stay until the rest is taken; time in which it must not end.
@@ -307,7 +307,7 @@ fn last_words_without_a_launcher_end_no_rank() {
     let mark = mark("hosts-words");
     let told = remote.path("told");
     let script = format!(
-        "trap 'echo words; echo told > {}; exit' TERM; echo ready; sleep 1000 & wait",
+        "trap 'head -c 1000000 /dev/zero && echo told > {}; exit' TERM; echo ready; sleep 1000 & wait",
         told.display()
     );
     let mut job = remote.start("a:1", &["--env", &mark, "sh", "-c", &script]);

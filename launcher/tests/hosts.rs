@@ -307,7 +307,8 @@ fn last_words_without_a_launcher_end_no_rank() {
     let mark = mark("hosts-words");
     let told = remote.path("told");
     let script = format!(
-        "trap 'head -c 1000000 /dev/zero && echo told > {}; exit' TERM; echo ready; sleep 1000 & wait",
+        "trap 'head -c 1000000 /dev/zero && echo told > {}; exit' TERM
+         echo ready; sleep 1000 & wait",
         told.display()
     );
     let mut job = remote.start("a:1", &["--env", &mark, "sh", "-c", &script]);

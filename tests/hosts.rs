@@ -8,9 +8,10 @@ use rma::{LockKind, OfiError, Op, Rank, initialize};
 use rma_transport_ofi::Libfabric;
 use rustix::process::{Signal, getpid, kill_process};
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 const SHELL: &str = "#!/bin/sh\nexec setsid --wait sh -c \"exec $2\"\n";
 
@@ -85,7 +86,7 @@ fn ranks_are_near_on_a_host_and_reach_others_by_the_network() {
     let universe = initialize().unwrap();
     let world = universe.world();
     let window = world.window(3, 8).allocate().unwrap();
-    let is_near = |rank| window.path(Rank(rank)) != Some(rma::Path::Messages);
+    let is_near = |rank| window.path(Rank(rank)) == Some(rma::Path::LoadStore);
     let near = [0, 1, 2].map(is_near);
     assert_eq!(
         near,
@@ -149,5 +150,99 @@ fn a_rank_that_leaves_early_on_another_host() {
     if world.rank() == Rank(0) {
         assert_eq!(window.local().load::<u64>(0).unwrap(), 7);
         println!("rank 2 has left");
+    }
+}
+
+/// Two namespaces of the network that a cable joins.
+struct Cable([String; 2]);
+
+fn ip(line: &str) -> Result<(), String> {
+    let output = Command::new("ip").args(line.split(' ')).output();
+    let output = output.map_err(|error| format!("ip: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(()) } else { Err(format!("ip {line}: {text}")) }
+}
+
+impl Cable {
+    const HOSTS: [&str; 2] = ["10.99.0.1", "10.99.0.2"];
+
+    /// Where the remote shell finds the namespace of a host: behind that, and a dash.
+    fn prefix() -> String {
+        format!("rma-{}", std::process::id())
+    }
+
+    fn lay() -> Result<Cable, String> {
+        let cable = Cable(Self::HOSTS.map(|host| format!("{}-{host}", Self::prefix())));
+        let [a, b] = &cable.0;
+        ip(&format!("netns add {a}"))?;
+        ip(&format!("netns add {b}"))?;
+        ip(&format!("-n {a} link add end0 type veth peer name end0 netns {b}"))?;
+        for (namespace, host) in cable.0.iter().zip(Self::HOSTS) {
+            ip(&format!("-n {namespace} addr add {host}/24 dev end0"))?;
+            ip(&format!("-n {namespace} link set lo up"))?;
+            ip(&format!("-n {namespace} link set end0 up"))?;
+        }
+        Ok(cable)
+    }
+
+    fn pull(&self) {
+        ip(&format!("-n {} link set end0 down", self.0[1])).unwrap();
+    }
+}
+
+impl Drop for Cable {
+    fn drop(&mut self) {
+        // One that is not there, or that the test could not make, is none to be removed.
+        self.0.iter().for_each(|namespace| _ = ip(&format!("netns delete {namespace}")));
+    }
+}
+
+/// Each rank's wait ends in an error when its time is up.
+#[test]
+fn a_cable_that_is_pulled() {
+    if rma_launcher::is_launched() {
+        let universe = initialize().unwrap();
+        let world = universe.world();
+        world.barrier().unwrap();
+        println!("ready");
+        let error = std::iter::repeat_with(|| world.barrier()).find_map(Result::err).unwrap();
+        return println!("rank {} heard: {error}", world.rank().0);
+    }
+    if !is_here() {
+        return;
+    }
+    let cable = match Cable::lay() {
+        Ok(cable) => cable,
+        Err(why) => return println!("skipped: no namespaces of the network: {why}"),
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let shell = folder.path().join("rsh");
+    let prefix = Cable::prefix();
+    let script =
+        format!("#!/bin/sh\nexec setsid --wait ip netns exec {prefix}-$1 sh -c \"exec $2\"\n");
+    fs::write(&shell, script).unwrap();
+    fs::set_permissions(&shell, PermissionsExt::from_mode(0o755)).unwrap();
+    let mut command = Command::new(built("rma-run", "cargo build -p rma-launcher"));
+    command.args(["--hosts", &Cable::HOSTS.join(","), "-q", "--provider", "tcp"]);
+    command.args(["--timeout", "120", "--wait-timeout", "2", "--on-failure", "continue"]);
+    command.arg("--ssh-command").arg(shell).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "a_cable_that_is_pulled", "--nocapture"]).stdout(Stdio::piped());
+    let mut job = command.spawn().unwrap();
+    let mut out = BufReader::new(job.stdout.take().unwrap());
+    let (mut ready, mut line) = (0, String::new());
+    while ready < 2 {
+        line.clear();
+        assert!(out.read_line(&mut line).unwrap() > 0, "the job ended early");
+        ready += usize::from(line.trim_end().ends_with("ready"));
+    }
+    cable.pull();
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    job.wait().unwrap();
+    for rank in 0..2 {
+        let heard = format!("rank {rank} heard: ");
+        let error = rest.lines().find_map(|line| line.split_once(&heard)).map(|(_, error)| error);
+        let error = error.unwrap_or_else(|| panic!("{heard}nothing: {rest}"));
+        assert!(error.contains("wait timeout") || error.contains("failed"), "{error}");
     }
 }

@@ -348,6 +348,9 @@ fn hosts(cli: &Cli) -> Result<Option<Vec<HostPart>>, clap::Error> {
         }
         (None, None) => return Ok(None),
     };
+    if cli.ssh_command.as_ref().is_some_and(|line| line.trim().is_empty()) {
+        return Err(refused("--ssh-command is empty: name a remote shell".to_owned()));
+    }
     let hosts = hosts.map_err(refused)?;
     run::place(&hosts, cli.ranks, cli.ppn).map(Some).map_err(refused)
 }

@@ -207,11 +207,16 @@ pub(crate) fn random() -> io::Result<[u8; 32]> {
 
 /// A message with its length in front, ready to be written.
 pub(crate) fn encode<T: Wire>(message: &T) -> io::Result<Vec<u8>> {
+    encode_within(message, FRAME_MAX)
+}
+
+/// The same, of a message of at most `max` bytes.
+pub(crate) fn encode_within<T: Wire>(message: &T, max: usize) -> io::Result<Vec<u8>> {
     let mut frame = vec![0; 4];
     message.put(&mut frame);
     let len = frame.len() - 4;
-    if len > FRAME_MAX {
-        return Err(too_long(len, FRAME_MAX));
+    if len > max {
+        return Err(too_long(len, max));
     }
     frame[..4].copy_from_slice(&(len as u32).to_le_bytes());
     Ok(frame)

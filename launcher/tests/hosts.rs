@@ -3,10 +3,11 @@
 
 mod support;
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Output;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use support::*;
@@ -17,6 +18,7 @@ case $1 in
     nowhere) echo "ssh: Could not resolve hostname nowhere" >&2; exit 255;;
     bare) exec sh -c "exec /no/such/rma-run agent";;
     silent) exit 0;;
+    slow) echo here > "${0%/*}/asked"; cat "${0%/*}/let-in";;
     chatty) echo "Welcome to $1"; printf 'no end of a line';;
     older) echo "rma-run agent 0"; exec cat;;
     other) set -- "$1" "'${0%/*}/other-build' agent";;
@@ -45,7 +47,7 @@ impl Remote {
 
     fn line<'a>(&self, hosts: &'a str, rest: &[&'a str]) -> Vec<String> {
         let shell = self.path("rsh").display().to_string();
-        let line = ["--hosts", hosts, "--ssh-command", &shell, "-q"];
+        let line = ["--hosts", hosts, "--ssh-command", &shell, "--oversubscribe"];
         line.iter().chain(rest).map(|&word| word.to_owned()).collect()
     }
 
@@ -142,7 +144,7 @@ fn bytes_are_what_ranks_read_and_print() {
         move || to.write_all(&input).unwrap()
     });
     let mut printed = Vec::new();
-    std::io::Read::read_to_end(&mut job.stdout, &mut printed).unwrap();
+    job.stdout.read_to_end(&mut printed).unwrap();
     feed.join().unwrap();
     assert_eq!(job.child.wait().unwrap().code(), Some(0));
     let zeros = printed.iter().filter(|byte| **byte == 0).count();
@@ -150,6 +152,25 @@ fn bytes_are_what_ranks_read_and_print() {
     let (len, same) = (printed.len(), printed == input);
     // A line of one rank that another cuts is ended, which adds no byte of these.
     assert_eq!((zeros, len, same), (6_000_000, input.len(), true));
+}
+
+/// What is under way when a rank ends reaches a reader that takes its time.
+#[test]
+fn a_slow_reader_gets_all_that_was_printed() {
+    const BYTES: usize = 1_500_000;
+    let remote = Remote::new();
+    let script = format!("echo pid $PPID; echo pid $$; exec head -c {BYTES} /dev/zero");
+    let mut job = remote.start("a:1", &["sh", "-c", &script]);
+    let pids = job.pids(2);
+    // The rank ends when the last of it fits into the pipes on the way: room is made bit by bit.
+    let (mut count, mut piece) = (0, [0; 4096]);
+    while !Watched::new(&pids[1..]).wait_for(Duration::from_millis(20)) {
+        count += job.stdout.read(&mut piece).unwrap();
+    }
+    // Its agent has to stay until the rest is taken; time in which it must not end.
+    Watched::new(&pids[..1]).wait_for(Duration::from_secs(2));
+    let (code, rest, err) = job.end();
+    assert_eq!((code, count + rest.len()), (Some(0), BYTES), "{err}");
 }
 
 #[test]
@@ -164,6 +185,29 @@ fn output_goes_to_files_here() {
     assert_eq!(read("rank-1.err"), "err\n");
 }
 
+/// A disk that takes nothing holds up neither hosts nor signals.
+#[test]
+fn a_file_that_cannot_be_written_loses_no_host() {
+    let remote = Remote::new();
+    let folder = remote.path("out");
+    std::fs::create_dir(&folder).unwrap();
+    let path = folder.join("rank-0.out");
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let fifo = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    let mark = mark("hosts-disk");
+    let script = "head -c 1000000 /dev/zero";
+    let rest = ["--output-dir", folder.to_str().unwrap(), "--env", &mark, "sh", "-c", script];
+    let job = remote.start("a:1", &rest);
+    let room = rustix::pipe::fcntl_getpipe_size(&fifo).unwrap();
+    while rustix::io::ioctl_fionread(&fifo).unwrap() < room as u64 {
+        std::thread::yield_now();
+    }
+    send(job.pid(), Signal::TERM);
+    let (code, _, err) = job.end();
+    assert_eq!(code, Some(128 + 15), "{err}");
+    assert_eq!(left_behind(&mark), []);
+}
+
 #[test]
 fn signals_reach_ranks_of_all_hosts() {
     let remote = Remote::new();
@@ -174,6 +218,42 @@ fn signals_reach_ranks_of_all_hosts() {
     let (code, _, err) = job.end();
     assert_eq!(code, Some(128 + 15), "{err}");
     assert_eq!(left_behind(&mark), []);
+}
+
+/// A host that logs in until the pipe of that name is written to and closed; it has told that it is
+/// there.
+fn logging_in(remote: &Remote, rest: &[&str]) -> (Running, PathBuf) {
+    let [asked, let_in] = ["asked", "let-in"].map(|name| remote.path(name));
+    for fifo in [&asked, &let_in] {
+        assert!(std::process::Command::new("mkfifo").arg(fifo).status().unwrap().success());
+    }
+    let job = remote.start("slow:1", rest);
+    assert_eq!(std::fs::read_to_string(asked).unwrap(), "here\n");
+    (job, let_in)
+}
+
+#[test]
+fn signals_while_a_host_logs_in_do_no_harm() {
+    let remote = Remote::new();
+    let (mut job, let_in) = logging_in(&remote, &["sh", "-c", "echo ran; cat"]);
+    for signal in [Signal::WINCH, Signal::USR1, Signal::TSTP] {
+        send(job.pid(), signal);
+    }
+    wait_for_state(job.pid(), 'T');
+    send(job.pid(), Signal::CONT);
+    std::fs::write(let_in, "").unwrap();
+    assert_eq!(job.line(), "ran");
+    let (code, _, err) = job.end();
+    assert_eq!((code, &*err), (Some(0), ""));
+}
+
+#[test]
+fn a_signal_ends_a_job_whose_hosts_log_in() {
+    let remote = Remote::new();
+    let (job, _) = logging_in(&remote, &["echo", "ran"]);
+    send(job.pid(), Signal::TERM);
+    let (code, out, err) = job.end();
+    assert_eq!((code, &*out), (Some(128 + 15), ""), "{err}");
 }
 
 #[test]
@@ -220,6 +300,24 @@ fn hosts_end_their_ranks_when_the_launcher_is_gone() {
     }
 }
 
+/// Ranks that have lost the launcher may print, which nobody reads, before they are ended.
+#[test]
+fn last_words_without_a_launcher_end_no_rank() {
+    let remote = Remote::new();
+    let mark = mark("hosts-words");
+    let told = remote.path("told");
+    let script = format!(
+        "trap 'head -c 1000000 /dev/zero && echo told > {}; exit' TERM
+         echo ready; sleep 1000 & wait",
+        told.display()
+    );
+    let mut job = remote.start("a:1", &["--env", &mark, "sh", "-c", &script]);
+    assert_eq!(job.line(), "ready");
+    send(job.pid(), Signal::KILL);
+    assert_eq!(left_behind(&mark), []);
+    assert_eq!(std::fs::read_to_string(told).unwrap(), "told\n");
+}
+
 #[test]
 fn ranks_stop_and_go_on_with_the_launcher() {
     let remote = Remote::new();
@@ -227,12 +325,18 @@ fn ranks_stop_and_go_on_with_the_launcher() {
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     // A reader of the pipe waits until there is a writer.
     let script = format!("echo pid $$; exec 3< {}; echo went on", fifo.display());
-    let mut job = remote.start("a:1,b:1", &["sh", "-c", &script]);
+    let rest = ["--host-timeout", "2", "sh", "-c", &script];
+    let mut job = remote.start("a:1,b:1", &rest);
     let ranks = job.pids(2);
-    send(job.pid(), Signal::TSTP);
-    wait_for_state(job.pid(), 'T');
-    ranks.iter().for_each(|rank| wait_for_state(*rank, 'T'));
-    send(job.pid(), Signal::CONT);
+    // Time in which no rank must end: longer than that of hosts, and none.
+    for time in [Duration::from_secs(4), Duration::ZERO, Duration::ZERO] {
+        send(job.pid(), Signal::TSTP);
+        wait_for_state(job.pid(), 'T');
+        ranks.iter().for_each(|rank| wait_for_state(*rank, 'T'));
+        assert!(!Watched::new(&ranks).wait_for(time), "a rank has ended");
+        send(job.pid(), Signal::CONT);
+        ranks.iter().for_each(|rank| wait_for_state(*rank, 'S'));
+    }
     let writer = std::fs::OpenOptions::new().write(true).open(&fifo).unwrap();
     let (code, out, err) = job.end();
     drop(writer);
@@ -272,6 +376,8 @@ fn hosts_and_pretended_nodes_do_not_mix() {
         (&["--hosts", "a,b", "--nodes", "2x1", "true"], "--nodes"),
         (&["--ssh-command", "rsh", "-n", "1", "true"], "--hosts"),
         (&["--hosts", "a,b", "--host-timeout", "1", "true"], "at least 2"),
+        (&["--hosts", "a,b", "--ssh-command", " ", "true"], "--ssh-command is empty"),
+        (&["--hosts", "a:2000000000", "true"], "2000000000 ranks on hosts were asked for"),
     ] {
         let output = job(line);
         assert_eq!(output.status.code(), Some(2), "{line:?}");

@@ -99,8 +99,8 @@ pub(super) struct Driver<'a> {
     answers: Vec<Option<UnboundedSender<Frame>>>,
     /// The processes of ranks that have joined.
     pub(super) joined: Vec<Option<u32>>,
-    /// The words in which ranks tell what they do.
-    pub(super) bulletin: Arc<OwnedFd>,
+    /// The words in which ranks of this machine tell what they do.
+    pub(super) bulletin: Option<Arc<OwnedFd>>,
     pub(super) started: Instant,
     /// Processes that the kernel had ended for lack of memory before.
     pub(super) oom_kills: u64,
@@ -172,17 +172,16 @@ async fn run_job(
         }
         None => (Hosts::none(), Vec::new()),
     };
-    let created = bulletin::create(spec.ranks);
-    let (bulletin, name) = created.map_err(system("reserving memory for what ranks tell"))?;
-
     let (hold, held) = mpsc::channel();
-    let told = (Arc::clone(&bulletin), sink);
-    let mut driver = Driver::new(spec, (processes, hosts), told, (sender, inputs), hold);
+    let mut driver = Driver::new(spec, (processes, hosts), sink, (sender, inputs), hold);
     driver.take_questions();
     if !driver.hosts.is_empty() {
-        driver.read_hosts(streams, files);
+        driver.read_hosts(streams, files)?;
         return driver.see_through(printed).await;
     }
+    let created = bulletin::create(spec.ranks);
+    let (bulletin, name) = created.map_err(system("reserving memory for what ranks tell"))?;
+    driver.bulletin = Some(Arc::clone(&bulletin));
     let plan = Arc::new(plan(spec, cpus).map_err(system("drawing a secret"))?);
     let (listener, address) = bootstrap::listen()?;
     driver.introduce(&plan, cpus, &programs, address, room);
@@ -237,7 +236,7 @@ impl<'a> Driver<'a> {
     fn new(
         spec: &'a Spec,
         (processes, hosts): (Processes, Hosts),
-        (bulletin, sink): (Arc<OwnedFd>, Sink),
+        sink: Sink,
         (sender, inputs): (UnboundedSender<Input>, UnboundedReceiver<Input>),
         hold: mpsc::Sender<()>,
     ) -> Driver<'a> {
@@ -257,7 +256,7 @@ impl<'a> Driver<'a> {
             gather: Gather::new(spec.ranks),
             answers: (0..spec.ranks).map(|_| None).collect(),
             joined: vec![None; spec.ranks as usize],
-            bulletin,
+            bulletin: None,
             started: Instant::now(),
             oom_kills: groups::oom_kills(),
             hold,
@@ -333,7 +332,8 @@ impl Driver<'_> {
             tokio::select! {
                 () = until(deadline) => {
                     let now = self.started.elapsed();
-                    let late = self.arrivals.handle_tick(now);
+                    let unready = self.hosts.unready();
+                    let late = self.arrivals.handle_tick(now, unready.as_deref());
                     self.note_unless_quiet(late);
                     self.machine.handle(Event::Tick, now);
                 }
@@ -350,7 +350,7 @@ impl Driver<'_> {
     async fn give_up_start(&mut self) {
         if !self.hosts.is_empty() {
             self.hosts.end(&[]);
-            return self.hosts.close(&mut self.processes).await;
+            return self.hosts.close(&mut self.processes, true).await;
         }
         // Fails only when the thread that starts ranks is gone.
         let _ = self.hold.send(());
@@ -468,7 +468,7 @@ impl Driver<'_> {
     fn note_arrival(&mut self, event: &Event) {
         let now = self.started.elapsed();
         match event {
-            Event::Started(_) => self.arrivals.handle_started(now),
+            Event::Started(rank) => self.arrivals.handle_started(*rank, now),
             Event::Joined(rank) => {
                 let all = self.arrivals.handle_joined(*rank, now);
                 self.note_unless_quiet(all);
@@ -519,7 +519,7 @@ impl Driver<'_> {
         self.hosts.signal(signal);
     }
 
-    async fn pass_on(&self, signal: Signal) {
+    async fn pass_on(&mut self, signal: Signal) {
         if signal != Signal::TSTP {
             self.signal(signal);
             if ENDING.contains(&signal) {
@@ -532,7 +532,8 @@ impl Driver<'_> {
         self.processes.signal(Signal::STOP);
         self.hosts.stop().await;
         let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
-        self.signal(Signal::CONT);
+        self.processes.signal(Signal::CONT);
+        self.hosts.resume();
     }
 
     /// Ends what is left, prints what is left, and sums up.
@@ -561,7 +562,7 @@ impl Driver<'_> {
                 (false, Some(signal))
             }
         };
-        self.hosts.close(&mut self.processes).await;
+        self.hosts.close(&mut self.processes, all_read).await;
         ending = cut_short(ending, cut_by);
         self.sum_up(&ending, &stuck);
         let captured = self.sink.take();

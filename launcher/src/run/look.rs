@@ -8,7 +8,10 @@ use super::query::{self, JobView, RankView, Usage};
 impl Driver<'_> {
     /// The job as it is now.
     pub(super) fn look(&self) -> JobView {
-        let told = query::read(self.bulletin.as_fd(), self.spec.ranks);
+        let told = match &self.bulletin {
+            Some(bulletin) => query::read(bulletin.as_fd(), self.spec.ranks),
+            None => (0..self.spec.ranks).map(|_| None).collect(),
+        };
         let ranks = told.into_iter().zip(0..).map(|(told, rank)| {
             let process = self.joined.get(rank as usize).copied().flatten();
             let process = process.or_else(|| self.processes.id(rank));

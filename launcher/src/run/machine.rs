@@ -20,7 +20,7 @@ const KILL_GRACE: Duration = Duration::from_secs(5);
 /// How long a rank that seems to fail may take to exit by itself.
 const SUSPECT_GRACE: Duration = Duration::from_millis(500);
 /// How long the end of a connection may come after the end of its process.
-const PARTING_GRACE: Duration = Duration::from_millis(200);
+pub(super) const PARTING_GRACE: Duration = Duration::from_millis(200);
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

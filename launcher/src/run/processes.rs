@@ -91,7 +91,7 @@ impl Processes {
         }
     }
 
-    /// Its process was reaped.
+    /// Its process is about to be reaped.
     pub(super) fn release_helper(&mut self, group: Pid) {
         self.helpers.retain(|helper| *helper != group);
         if let Some(warden) = &mut self.warden {

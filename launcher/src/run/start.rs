@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use rustix::process::{Pid, Rlimit, Signal, kill_process_group};
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
 
 use super::bootstrap::Plan;
 use super::cpus;
@@ -352,15 +353,21 @@ impl Driver<'_> {
 
 impl Driver<'_> {
     /// Reads what ranks of other hosts print; to their files, if they have some.
-    pub(super) fn read_hosts(&mut self, streams: Streams, files: Vec<Files>) {
+    pub(super) fn read_hosts(
+        &mut self,
+        streams: Streams,
+        files: Vec<Files>,
+    ) -> Result<(), RunError> {
         let ranks = self.spec.ranks;
+        let what = "starting a thread for output files";
+        let writer = write_files().map_err(|source| RunError::System { what, source })?;
         self.tails = (0..ranks).map(|_| Arc::default()).collect();
         self.error_tails = (0..ranks).map(|_| Arc::default()).collect();
         let mut files: Vec<_> = files.into_iter().flatten().flatten().map(Some).collect();
         for (rank, stream, relayed) in streams {
             let file = files.get_mut(rank as usize * 2 + stream as usize).and_then(Option::take);
             if let Some(file) = file {
-                self.readers.spawn(keep(relayed, file));
+                self.readers.spawn(keep(relayed, Arc::new(file), writer.clone()));
                 continue;
             }
             let label = (self.spec.label && self.spec.output == Output::Forward).then_some(rank);
@@ -372,14 +379,40 @@ impl Driver<'_> {
             let source = Source::Host(relayed);
             self.readers.spawn(forward((rank, stream), source, lines, tails, sink, stop));
         }
+        Ok(())
     }
 }
 
-/// Writes a stream to a file. Where that is full, the rest is lost, as of ranks that write it
-/// themselves.
-async fn keep(mut relayed: Relayed, mut file: File) {
+/// Bytes for a file, and who waits until they are there.
+struct Writing {
+    file: Arc<File>,
+    bytes: Vec<u8>,
+    done: oneshot::Sender<()>,
+}
+
+/// Starts a thread that writes to files, which may block. Where a file system is full, the rest is
+/// lost, as of ranks that write it themselves.
+fn write_files() -> std::io::Result<mpsc::Sender<Writing>> {
+    let (sender, writings) = mpsc::channel::<Writing>();
+    let write = move || {
+        for Writing { file, bytes, done } in writings {
+            let _ = (&*file).write_all(&bytes);
+            // Fails when nobody waits any more.
+            let _ = done.send(());
+        }
+    };
+    std::thread::Builder::new().name("files".into()).spawn(write)?;
+    Ok(sender)
+}
+
+/// Has a stream written to a file, piece by piece.
+async fn keep(mut relayed: Relayed, file: Arc<File>, to: mpsc::Sender<Writing>) {
     while let Some(bytes) = relayed.next().await {
-        let _ = file.write_all(&bytes);
+        let (done, written) = oneshot::channel();
+        let writing = Writing { file: Arc::clone(&file), bytes, done };
+        if to.send(writing).is_err() || written.await.is_err() {
+            return;
+        }
         relayed.taken();
     }
 }

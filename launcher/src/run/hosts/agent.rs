@@ -27,11 +27,11 @@ use super::super::spec::Spec;
 use super::super::start::{self, Newborn, OnHost, Starter};
 use super::super::{capacity, cpus, groups, program, signals};
 use super::address;
-use super::talk::{BEAT, GREETING, Order, PIECE, Print, Task, WINDOW, Word};
+use super::talk::{BEAT, FRAME_MAX, GREETING, Order, PIECE, Print, Task, WINDOW, Word};
 use crate::bulletin;
 use crate::client::{Fate, Host};
 use crate::start::Secret;
-use crate::wire::{self, FRAME_MAX, FromLauncher};
+use crate::wire::{self, FromLauncher};
 
 /// An address that this host alone reaches.
 const LOOP_BACK: &str = "127.0.0.1";
@@ -82,9 +82,11 @@ impl Voice {
     }
 
     fn say(&self, word: &Word) {
-        // A word is shorter than a frame; the thread is gone when the launcher is.
-        if let Ok(frame) = wire::encode(word) {
-            let _ = self.0.send(frame);
+        match wire::encode_within(word, FRAME_MAX) {
+            // The thread is gone when the launcher is.
+            Ok(frame) => _ = self.0.send(frame),
+            // None is: what ranks say is bounded, and there is room for all of that.
+            Err(error) => _ = complain(&format!("a word to the launcher is lost: {error}")),
         }
     }
 }
@@ -347,7 +349,6 @@ impl Agent {
                 order = orders.recv(), if !self.is_cut => match order {
                     Some(order) => {
                         self.heard = Instant::now();
-                        self.is_paused = false;
                         self.obey(order).await;
                     }
                     None => self.cut("rma-run is gone, or its connection"),
@@ -457,10 +458,11 @@ impl Agent {
                 Some(input) => _ = input.send(bytes),
                 None => self.early_input.push(bytes),
             },
-            Order::Pause => {
+            Order::Pause { number } => {
                 self.is_paused = true;
-                self.voice.say(&Word::Paused);
+                self.voice.say(&Word::Paused { number });
             }
+            Order::Resume => self.is_paused = false,
             Order::End { stuck } => {
                 self.hold();
                 self.is_ending = true;
@@ -591,7 +593,9 @@ fn feed(mut to: ChildStdin, voice: Voice) -> io::Result<mpsc::Sender<Vec<u8>>> {
     Ok(sender)
 }
 
-/// Sends what a rank prints, as much as there is room for.
+/// Sends what a rank prints, as much as there is room for; a pipe that is silent once the job is
+/// over is of no rank. Once there is no launcher any more, what is printed is thrown away: ranks
+/// that may still say something must not end by writing to nobody.
 async fn relay(
     (rank, is_err): StreamOfRank,
     pipe: Receiver,
@@ -601,14 +605,12 @@ async fn relay(
 ) {
     let mut piece = vec![0; PIECE];
     loop {
-        let room = async {
-            let Ok(first) = window.acquire().await else { return false };
-            first.forget();
-            pipe.readable().await.is_ok()
-        };
+        // The launcher's reader may be slow; that is no silence of the pipe.
+        let Ok(first) = window.acquire().await else { return throw_away(&pipe, &mut piece).await };
+        first.forget();
         let is_ready = tokio::select! {
             biased;
-            is_ready = room => is_ready,
+            ready = pipe.readable() => ready.is_ok(),
             () = silence(&mut stop) => false,
         };
         if !is_ready {
@@ -636,4 +638,15 @@ async fn relay(
         }
     }
     voice.say(&Word::OutputEnded { rank, is_err });
+}
+
+async fn throw_away(pipe: &Receiver, piece: &mut [u8]) {
+    while pipe.readable().await.is_ok() {
+        match pipe.try_read(piece) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return,
+        }
+    }
 }

@@ -2,17 +2,21 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::process::{Child, Command, Stdio};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch::Sender as WatchSender;
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
 pub(in super::super) use super::super::output::Stream;
 
@@ -21,8 +25,8 @@ use super::super::lines::Tail;
 use super::super::output::lock;
 use super::super::spawn::{detach, watch};
 use super::shown;
-use super::talk::{ANY_GREETING, BEAT, GREETING, Order, Task, Word};
-use crate::wire::{self, FRAME_MAX};
+use super::talk::{ANY_GREETING, BEAT, FRAME_MAX, GREETING, Order, Task, Word};
+use crate::wire;
 
 /// How long a host may take until its agent speaks, and until that has looked around.
 const GREETED_IN: Duration = Duration::from_secs(60);
@@ -36,6 +40,8 @@ const PARTING: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(in super::super) enum Said {
     Word(Word),
+    /// A rank has exited a while ago.
+    Parted(u32),
     /// Nothing more is said.
     Lost(String),
 }
@@ -103,6 +109,8 @@ pub(super) struct Conversation {
     /// Of each rank, standard output and standard error; none once it has ended.
     outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
     inputs: UnboundedSender<Input>,
+    /// Of each host, which `Pause` it has answered last: the driver hears nothing while it waits.
+    paused: Arc<WatchSender<Vec<u32>>>,
 }
 
 impl Conversation {
@@ -111,7 +119,7 @@ impl Conversation {
         mut shell: Child,
         command: &[OsString],
         outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
-        inputs: UnboundedSender<Input>,
+        (inputs, paused): (UnboundedSender<Input>, Arc<WatchSender<Vec<u32>>>),
     ) -> io::Result<Conversation> {
         let no_pipe = || io::Error::other("no pipe");
         let to = shell.stdin.take().ok_or_else(no_pipe)?;
@@ -129,22 +137,22 @@ impl Conversation {
             is_ready: Arc::default(),
             outputs,
             inputs,
+            paused,
         })
     }
 
-    /// Until the remote shell has ended.
-    pub(super) async fn carry_on(
-        mut self,
-        orders: UnboundedSender<Order>,
-        said: UnboundedReceiver<Order>,
-    ) {
-        let (Some(to), Some(errors)) = (self.to.take(), self.errors.take()) else { return };
+    /// Until the remote shell has ended. It is not reaped: until then its number, which is also
+    /// that of its group, is no other process'.
+    pub(super) async fn carry_on(mut self, orders: UnboundedReceiver<Order>) -> Child {
+        let (Some(to), Some(errors)) = (self.to.take(), self.errors.take()) else {
+            return self.shell;
+        };
         let tail = Arc::new(Mutex::new(Tail::default()));
         let name = self.task.hosts.get(self.host).cloned().unwrap_or_default();
         let is_ready = Arc::clone(&self.is_ready);
         let complaints = Complaints { name, tail: Arc::clone(&tail), is_ready };
         let complaints = tokio::spawn(complaints.read(errors, self.inputs.clone()));
-        let writer = tokio::spawn(write(to, said));
+        let mut writer = JoinSet::new();
         let why = match tokio::time::timeout(GREETED_IN, greeting(&mut self.from)).await {
             Err(_) => {
                 Some(format!("{} has shown no agent in {} s", self.command, GREETED_IN.as_secs()))
@@ -152,8 +160,15 @@ impl Conversation {
             Ok(Err(error)) if wire::is_end(&error) => None,
             Ok(Err(error)) => Some(error.to_string()),
             Ok(Ok(())) => {
-                let _ = orders.send(Order::Prepare { task: Box::new(self.task.clone()) });
-                self.listen().await
+                // What was ordered while the host logged in comes behind its task.
+                let prepare = Order::Prepare { task: Box::new(self.task.clone()) };
+                writer.spawn(write(to, prepare, orders));
+                tokio::select! {
+                    why = self.listen() => why,
+                    Some(Ok(Err(error))) = writer.join_next() => {
+                        Some(format!("its agent cannot be told what is to be done: {error}"))
+                    }
+                }
             }
         };
         self.outputs.clear();
@@ -163,15 +178,15 @@ impl Conversation {
             None => {
                 let _ = tokio::time::timeout(PARTING, ended(&self.watched)).await;
                 let _ = tokio::time::timeout(PARTING, complaints).await;
-                let status = self.shell.try_wait().ok().flatten();
+                let status = status(&self.watched);
                 let is_ready = self.is_ready.load(Ordering::Relaxed);
                 explain(&self.command, status, is_ready, &lock(&tail).text())
             }
         };
         self.tell(Said::Lost(why));
-        writer.abort();
+        writer.abort_all();
         ended(&self.watched).await;
-        let _ = self.shell.wait();
+        self.shell
     }
 
     /// Passes on what the agent says; why it says no more, unless its output has ended.
@@ -199,6 +214,11 @@ impl Conversation {
                         *to = None;
                     }
                 }
+                Word::Paused { number } => self.paused.send_modify(|paused| {
+                    if let Some(answered) = paused.get_mut(self.host) {
+                        *answered = number;
+                    }
+                }),
                 word => {
                     if let Word::Ready { .. } = word {
                         self.is_ready.store(true, Ordering::Relaxed);
@@ -223,12 +243,7 @@ impl Conversation {
 }
 
 /// Why a host is lost whose remote shell has ended with that status.
-fn explain(
-    command: &str,
-    status: Option<std::process::ExitStatus>,
-    is_ready: bool,
-    said: &str,
-) -> String {
+fn explain(command: &str, status: Option<ExitStatus>, is_ready: bool, said: &str) -> String {
     const NO_COMMAND: i32 = 127;
     const NOT_EXECUTABLE: i32 = 126;
     let code = status.and_then(|status| status.code());
@@ -284,22 +299,42 @@ async fn read(from: &mut BufReader<Receiver>) -> io::Result<Word> {
     wire::decode(&body)
 }
 
-/// Writes orders, and that this launcher is there, until the agent reads no more.
-async fn write(mut to: Sender, mut orders: UnboundedReceiver<Order>) {
+/// Writes orders, and that this launcher is there, until the agent reads no more. An order that is
+/// too long is an error, for a rank may wait for it.
+async fn write(
+    mut to: impl AsyncWrite + Unpin,
+    first: Order,
+    mut orders: UnboundedReceiver<Order>,
+) -> io::Result<()> {
     let mut beat = tokio::time::interval(BEAT);
-    let mut is_first = true;
-    loop {
-        let order = tokio::select! {
-            order = orders.recv() => order,
-            _ = beat.tick(), if !is_first => Some(Order::Beat),
-        };
-        let Some(order) = order else { return };
-        is_first = false;
-        let Ok(frame) = wire::encode(&order) else { continue };
-        if to.write_all(&frame).await.is_err() {
-            return;
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut next, mut is_paused) = (Some(first), false);
+    while let Some(order) = next {
+        match order {
+            Order::Pause { .. } => is_paused = true,
+            Order::Resume => is_paused = false,
+            _ => {}
         }
+        let frame = wire::encode_within(&order, FRAME_MAX)?;
+        if to.write_all(&frame).await.is_err() {
+            // Its end is noticed where its words are read.
+            break;
+        }
+        next = tokio::select! {
+            order = orders.recv() => order,
+            _ = beat.tick(), if !is_paused => Some(Order::Beat),
+        };
     }
+    Ok(())
+}
+
+/// How a process ended, if it did, without reaping it.
+fn status(watched: &AsyncFd<OwnedFd>) -> Option<ExitStatus> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    let status = waitid(WaitId::PidFd(watched.get_ref().as_fd()), options).ok()??;
+    // As the kernel tells it to those that reap.
+    let code = status.exit_status().map(|code| code << 8);
+    code.or(status.terminating_signal()).map(ExitStatus::from_raw)
 }
 
 async fn ended(watched: &AsyncFd<OwnedFd>) {
@@ -338,12 +373,49 @@ impl Complaints {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::process::ExitStatusExt;
+
+    #[tokio::test]
+    async fn an_order_that_is_too_long_is_an_error() {
+        let (orders, ordered) = unbounded_channel();
+        orders.send(Order::Input { bytes: vec![0; FRAME_MAX] }).unwrap();
+        let error = write(tokio::io::sink(), Order::Start, ordered).await.unwrap_err();
+        assert!(error.to_string().contains("are allowed"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_launcher_that_is_about_to_be_stopped_says_nothing() {
+        let (orders, ordered) = unbounded_channel();
+        let (to, mut from) = tokio::io::duplex(1 << 10);
+        let writer = tokio::spawn(write(to, Order::Pause { number: 1 }, ordered));
+        let mut said = async || {
+            let mut frame = vec![0; from.read_u32_le().await.unwrap() as usize];
+            from.read_exact(&mut frame).await.unwrap();
+            wire::decode::<Order>(&frame).unwrap()
+        };
+        assert_eq!(said().await, Order::Pause { number: 1 });
+        // The beat that is due at once would come first.
+        orders.send(Order::Resume).unwrap();
+        assert_eq!(said().await, Order::Resume);
+        assert_eq!(said().await, Order::Beat);
+        writer.abort();
+    }
+
+    #[tokio::test]
+    async fn a_status_is_read_without_reaping() {
+        for (script, end) in [("exit 3", 3 << 8), ("kill -TERM $$", 15)] {
+            let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
+            let pid = Pid::from_child(&child);
+            let watched = watch(pidfd_open(pid, PidfdFlags::NONBLOCK).unwrap()).unwrap();
+            ended(&watched).await;
+            assert_eq!(status(&watched), Some(ExitStatus::from_raw(end)));
+            assert_eq!(child.wait().unwrap(), ExitStatus::from_raw(end), "it was there still");
+        }
+    }
 
     #[test]
     fn the_end_of_a_remote_shell_is_explained() {
         let why = |code: i32, is_ready| {
-            let status = std::process::ExitStatus::from_raw(code << 8);
+            let status = ExitStatus::from_raw(code << 8);
             explain("`ssh a`", Some(status), is_ready, "Permission denied.\n")
         };
         assert!(why(255, false).contains("without a password"));

@@ -2,6 +2,9 @@
 
 use std::path::Path;
 
+/// Ranks of a job on hosts, at most.
+pub(super) const RANKS_MAX: u32 = 1 << 16;
+
 /// A host, as the user names it, and ranks that there may be on it, if that was said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostSlots {
@@ -143,6 +146,11 @@ pub fn place(
                 .join(",")
         ));
     }
+    if ranks > RANKS_MAX {
+        return Err(format!(
+            "{ranks} ranks on hosts were asked for, which is more than {RANKS_MAX}: ask for fewer"
+        ));
+    }
     let mut first = 0;
     let mut parts = Vec::new();
     for host in hosts {
@@ -182,6 +190,9 @@ mod tests {
         let error = placed("a:2,b:2", Some(5), None).unwrap_err();
         assert!(error.contains("5 ranks") && error.contains("take 4 (a:2,b:2)"), "{error}");
         assert!(placed("a:2,b:2", Some(4), Some(1)).is_err());
+        let error = placed("a:2000000000,b:1", None, None).unwrap_err();
+        assert!(error.starts_with("2000000001 ranks on hosts"), "{error}");
+        assert_eq!(placed("a:65536", None, None), Ok(vec![RANKS_MAX]));
     }
 
     #[test]

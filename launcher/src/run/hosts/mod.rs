@@ -13,12 +13,13 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::process::Child;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::link::{Said, Stream};
@@ -27,7 +28,7 @@ use self::talk::{Order, Print, Task, Word};
 use super::config;
 use super::cpus::ranges;
 use super::driver::Input;
-use super::machine::{Event, Exit};
+use super::machine::{Event, Exit, PARTING_GRACE};
 use super::processes::Processes;
 use super::report::RunError;
 use super::spec::{Bind, Spec, Stdin};
@@ -113,8 +114,8 @@ fn quoted(path: &Path) -> OsString {
 struct Link {
     part: HostPart,
     orders: UnboundedSender<Order>,
-    /// The remote shell, which leads a group.
-    shell: Pid,
+    /// The remote shell, which leads a group; none once it is reaped.
+    shell: Option<Pid>,
     is_ready: bool,
     has_started: bool,
     is_lost: bool,
@@ -127,13 +128,31 @@ struct Link {
     left: Vec<u32>,
 }
 
+impl Link {
+    /// Kills the remote shell, and what that has started here.
+    fn kill(&self) {
+        // Fails when the group has no process left.
+        let _ = self.shell.map(|shell| kill_process_group(shell, Signal::KILL));
+    }
+
+    /// Its remote shell is about to be reaped.
+    fn forget(&mut self) {
+        self.shell = None;
+    }
+}
+
 /// The hosts of a job, none if its ranks are on this machine.
 pub(super) struct Hosts {
     links: Vec<Link>,
     rumours: Rumours,
-    conversations: JoinSet<()>,
-    /// Hosts whose ranks are stopped.
-    paused: Arc<Semaphore>,
+    /// Each ends with its remote shell.
+    conversations: JoinSet<Child>,
+    /// Where to remind the driver; none if there are no hosts.
+    inputs: Option<UnboundedSender<Input>>,
+    /// Of each host, which stop of its ranks it has answered last.
+    paused: Arc<watch::Sender<Vec<u32>>>,
+    /// Stops of this process.
+    stops: u32,
     /// Input of rank 0, which is read when there is room on its way.
     input: Option<(Box<dyn Read + Send>, mpsc::Receiver<usize>)>,
     taken: Option<mpsc::Sender<usize>>,
@@ -186,6 +205,7 @@ impl Hosts {
         };
         let mut hosts = Hosts::unconnected(&remote.hosts);
         let (taken, takes) = mpsc::channel();
+        hosts.inputs = Some(inputs.clone());
         (hosts.taken, hosts.input) = (Some(taken), input.map(|input| (input, takes)));
         let mut streams = Vec::new();
         for (host, part) in (0..).zip(&remote.hosts) {
@@ -204,7 +224,7 @@ impl Hosts {
             hosts.links.push(Link {
                 part: part.clone(),
                 orders,
-                shell,
+                shell: Some(shell),
                 is_ready: false,
                 has_started: false,
                 is_lost: false,
@@ -241,9 +261,10 @@ impl Hosts {
         };
         let shell = link::start(command).map_err(failed)?;
         let pid = Pid::from_child(&shell);
-        let conversation = link::Conversation::new(task, shell, command, outputs, inputs.clone());
+        let told = (inputs.clone(), Arc::clone(&self.paused));
+        let conversation = link::Conversation::new(task, shell, command, outputs, told);
         let conversation = conversation.map_err(failed)?;
-        self.conversations.spawn(conversation.carry_on(orders.clone(), said));
+        self.conversations.spawn(conversation.carry_on(said));
         Ok((pid, orders))
     }
 
@@ -258,7 +279,9 @@ impl Hosts {
             links: Vec::new(),
             rumours: Rumours::new(parts.iter().map(ranks).collect()),
             conversations: JoinSet::new(),
-            paused: Arc::new(Semaphore::new(0)),
+            inputs: None,
+            paused: Arc::new(watch::Sender::new(vec![0; parts.len()])),
+            stops: 0,
             input: None,
             taken: None,
             is_started: false,
@@ -277,6 +300,11 @@ impl Hosts {
         let word = match said {
             Said::Word(word) => word,
             Said::Lost(why) => return self.lost(host, why),
+            Said::Parted(rank) => {
+                let messages = self.rumours.parted(rank);
+                self.tell(messages);
+                return Vec::new();
+            }
         };
         let rank = match word {
             Word::Ready { cpus, address } => {
@@ -300,12 +328,9 @@ impl Hosts {
             }
             Word::Note { text } => return vec![Input::Note(text)],
             Word::Stranger { why } => return vec![Input::Refused(why)],
-            Word::Paused => {
-                self.paused.add_permits(1);
-                return Vec::new();
-            }
             // Told where they arrive.
-            Word::Beat | Word::Output { .. } | Word::OutputEnded { .. } => return Vec::new(),
+            Word::Beat | Word::Paused { .. } => return Vec::new(),
+            Word::Output { .. } | Word::OutputEnded { .. } => return Vec::new(),
             Word::Started { rank }
             | Word::Joined { rank }
             | Word::Part { rank, .. }
@@ -360,6 +385,13 @@ impl Hosts {
                 if by_signal {
                     let messages = self.rumours.gone(rank, crate::Fate::Failed);
                     self.tell(messages);
+                } else if let Some(inputs) = self.inputs.clone() {
+                    // It may have said how it leaves, which is on its way then.
+                    tokio::spawn(async move {
+                        tokio::time::sleep(PARTING_GRACE).await;
+                        // The driver is gone only when the job is over.
+                        let _ = inputs.send(Input::Host(host, Said::Parted(rank)));
+                    });
                 }
                 Event::Exited { rank, exit }
             }
@@ -379,7 +411,7 @@ impl Hosts {
         }
         link.is_lost = true;
         // It may hang.
-        let _ = kill_process_group(link.shell, Signal::KILL);
+        link.kill();
         let name = link.part.name.clone();
         if !self.is_started {
             return vec![Input::NotStarted(RunError::Host { host: name, why, code: 1 })];
@@ -438,6 +470,12 @@ impl Hosts {
         Some((over, self.links.iter().map(line).collect()))
     }
 
+    /// Hosts that all others wait for; none if this machine starts the ranks.
+    pub(super) fn unready(&self) -> Option<Vec<&str>> {
+        let unready = self.links.iter().filter(|link| !link.is_ready && !link.is_lost);
+        (!self.is_empty()).then(|| unready.map(|link| link.part.name.as_str()).collect())
+    }
+
     fn order(&self, order: impl Fn() -> Order) {
         // Fails for a host that is gone.
         self.links.iter().for_each(|link| _ = link.orders.send(order()));
@@ -493,15 +531,26 @@ impl Hosts {
         }
     }
 
-    /// Stops all ranks, as this process is about to be.
-    pub(super) async fn stop(&self) {
-        let there = self.links.iter().filter(|link| link.is_ready && !link.is_lost).count();
+    /// Stops all ranks, as this process is about to be. Hosts are silent until
+    /// [`resume`](Self::resume).
+    pub(super) async fn stop(&mut self) {
+        self.stops += 1;
+        let number = self.stops;
         self.signal(Signal::STOP);
-        self.order(|| Order::Pause);
-        let paused = self.paused.acquire_many(there as u32);
-        if let Ok(Ok(paused)) = tokio::time::timeout(PAUSING, paused).await {
-            paused.forget();
-        }
+        self.order(|| Order::Pause { number });
+        let stopped = |paused: &Vec<u32>| {
+            let there = self.links.iter().zip(paused).filter(|(link, _)| link.is_ready);
+            there.filter(|(link, _)| !link.is_lost).all(|(_, answered)| *answered == number)
+        };
+        let mut paused = self.paused.subscribe();
+        // A host that does not answer may take the silence for a failure.
+        let _ = tokio::time::timeout(PAUSING, paused.wait_for(stopped)).await;
+    }
+
+    /// This process goes on, and so do all ranks.
+    pub(super) fn resume(&self) {
+        self.order(|| Order::Resume);
+        self.signal(Signal::CONT);
     }
 
     /// Kills what is left everywhere; hosts end when what was printed there is here.
@@ -510,22 +559,30 @@ impl Hosts {
         self.order(|| Order::End { stuck: stuck.to_vec() });
         for link in self.links.iter().filter(|link| !link.is_ready && !link.is_lost) {
             // It may be about to log in.
-            let _ = kill_process_group(link.shell, Signal::KILL);
+            link.kill();
         }
     }
 
-    /// Waits for all agents to end, but not for long.
-    pub(super) async fn close(&mut self, processes: &mut Processes) {
-        let ended = async |conversations: &mut JoinSet<()>| {
-            while conversations.join_next().await.is_some() {}
-        };
-        if tokio::time::timeout(CLOSING, ended(&mut self.conversations)).await.is_err() {
-            for link in &self.links {
-                let _ = kill_process_group(link.shell, Signal::KILL);
+    /// Waits for all agents to end, but not for long; not at all if what they have to send is not
+    /// waited for (`all_read` is false): an agent ends when all that its ranks printed is taken.
+    pub(super) async fn close(&mut self, processes: &mut Processes, all_read: bool) {
+        let patience = if all_read { CLOSING } else { Duration::ZERO };
+        for patience in [patience, CLOSING] {
+            let ended = async {
+                while let Some(shell) = self.conversations.join_next().await {
+                    let Ok(mut shell) = shell else { continue };
+                    // Before it is reaped: then its number may be another's.
+                    processes.release_helper(Pid::from_child(&shell));
+                    let pid = Some(Pid::from_child(&shell));
+                    self.links.iter_mut().filter(|link| link.shell == pid).for_each(Link::forget);
+                    let _ = shell.wait();
+                }
+            };
+            if tokio::time::timeout(patience, ended).await.is_ok() {
+                return;
             }
-            let _ = tokio::time::timeout(CLOSING, ended(&mut self.conversations)).await;
+            self.links.iter().for_each(Link::kill);
         }
-        self.links.iter().for_each(|link| processes.release_helper(link.shell));
     }
 }
 
@@ -611,6 +668,50 @@ fn shown(command: &[OsString]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::FromLauncher;
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+    /// Two hosts of a rank each, and what is ordered there.
+    fn two() -> (Hosts, [UnboundedReceiver<Order>; 2], UnboundedReceiver<Input>) {
+        let parts = [("a", 0), ("b", 1)];
+        let parts = parts.map(|(name, first)| HostPart { name: name.into(), first, ranks: 1 });
+        let (sender, inputs) = unbounded_channel();
+        let mut hosts = Hosts::unconnected(&parts);
+        hosts.inputs = Some(sender);
+        let orders = parts.map(|part| {
+            let (orders, ordered) = unbounded_channel();
+            hosts.links.push(Link {
+                left: vec![part.first],
+                part,
+                orders,
+                shell: None,
+                is_ready: true,
+                has_started: false,
+                is_lost: false,
+                cpus: 1,
+                address: String::new(),
+                running: Vec::new(),
+            });
+            ordered
+        });
+        (hosts, orders, inputs)
+    }
+
+    #[tokio::test]
+    async fn a_rank_whose_connection_outlives_it_is_gone_for_other_hosts() {
+        let (mut hosts, [_a, mut b], mut inputs) = two();
+        for rank in 0..2 {
+            hosts.hear(rank as usize, Said::Word(Word::Joined { rank }));
+        }
+        let exited = Word::Exited { rank: 0, status: 3, by_signal: false };
+        assert_eq!(hosts.hear(0, Said::Word(exited)).len(), 1);
+        assert!(b.try_recv().is_err(), "it may have said how it left");
+        let Some(Input::Host(0, said)) = inputs.recv().await else { panic!("no reminder") };
+        assert!(hosts.hear(0, said).is_empty());
+        let gone = FromLauncher::Gone { first: 0, count: 1, fate: crate::Fate::Failed };
+        let frame = wire::encode(&gone).unwrap();
+        assert_eq!(b.try_recv().unwrap(), Order::Answer { ranks: vec![1], frame });
+    }
 
     #[test]
     fn a_remote_shell_gets_one_command_line() {

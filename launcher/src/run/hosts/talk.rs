@@ -3,19 +3,24 @@
 
 use std::time::Duration;
 
+use super::list::RANKS_MAX;
 use crate::Job;
 use crate::client::Fate;
 use crate::codec::{wire_enum, wire_struct};
+use crate::wire;
 
 /// First line of an agent; what a login shell prints before it is skipped. The number changes
 /// whenever a message does.
-pub(super) const GREETING: &str = "rma-run agent 1";
+pub(super) const GREETING: &str = "rma-run agent 2";
 /// What an agent of any version begins with.
 pub(super) const ANY_GREETING: &str = "rma-run agent ";
 /// How often each side says that it is there.
 pub(super) const BEAT: Duration = Duration::from_secs(1);
 /// Bytes of one stream of a rank that are on their way at most.
 pub(super) const WINDOW: u32 = 64 << 10;
+/// Largest frame, in bytes: it may hold the largest of the bootstrap, and name all ranks that it is
+/// for.
+pub(super) const FRAME_MAX: usize = wire::FRAME_MAX + RANKS_MAX as usize * size_of::<u32>() + 64;
 /// Bytes of output in one message.
 pub(super) const PIECE: usize = 16 << 10;
 
@@ -75,8 +80,10 @@ pub(super) enum Order {
     Input { bytes: Vec<u8> },
     /// I am here.
     Beat,
-    /// I am about to be stopped, and say nothing until I go on.
-    Pause,
+    /// I am about to be stopped, and say nothing until I go on; how often I was.
+    Pause { number: u32 },
+    /// I go on.
+    Resume,
     /// Kill what is left, but for ranks that even that does not end; and end.
     End { stuck: Vec<u32> },
 }
@@ -154,8 +161,10 @@ pub(in super::super) enum Word {
         why: String,
     },
     Beat,
-    /// Ranks are stopped, and silence is no failure from now on.
-    Paused,
+    /// Ranks are stopped, and silence is no failure from now on; the answer to that `Pause`.
+    Paused {
+        number: u32,
+    },
 }
 
 wire_struct!(Print { len, sum });
@@ -187,8 +196,9 @@ wire_enum!(Order {
     5 = Taken { rank: rank, is_err: is_err, bytes: bytes },
     6 = Input { bytes: bytes },
     7 = Beat {},
-    8 = Pause {},
+    8 = Pause { number: number },
     9 = End { stuck: stuck },
+    10 = Resume {},
 });
 wire_enum!(Word {
     0 = Ready { cpus: cpus, address: address },
@@ -210,7 +220,7 @@ wire_enum!(Word {
     16 = Note { text: text },
     17 = Stranger { why: why },
     18 = Beat {},
-    19 = Paused {},
+    19 = Paused { number: number },
 });
 
 impl Print {
@@ -245,7 +255,7 @@ impl Print {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire;
+    use crate::wire::{FromLauncher, encode_within};
 
     #[test]
     fn a_changed_byte_is_another_build() {
@@ -268,13 +278,25 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_frame_of_the_bootstrap_is_passed_on_to_all_ranks() {
+        let gathered = |len| FromLauncher::Gathered { runs: vec![(RANKS_MAX, vec![0; len])] };
+        let besides = wire::encode(&gathered(0)).unwrap().len() - 4;
+        let frame = wire::encode(&gathered(wire::FRAME_MAX - besides)).unwrap();
+        let answer = Order::Answer { ranks: (0..RANKS_MAX).collect(), frame };
+        assert!(encode_within(&answer, FRAME_MAX).is_ok());
+        let part = Word::Part { rank: RANKS_MAX, mine: vec![0; wire::FRAME_MAX] };
+        assert!(encode_within(&part, FRAME_MAX).is_ok());
+    }
+
+    #[test]
     fn words_and_orders_travel() {
         let orders = [Order::Start, Order::Beat, Order::Input { bytes: vec![1] }];
         for order in orders {
             let frame = wire::encode(&order).unwrap();
             assert_eq!(wire::decode::<Order>(&frame[4..]).unwrap(), order);
         }
-        let words = [Word::Paused, Word::Exited { rank: 1, status: 2, by_signal: true }];
+        let words =
+            [Word::Paused { number: 3 }, Word::Exited { rank: 1, status: 2, by_signal: true }];
         for word in words {
             let frame = wire::encode(&word).unwrap();
             assert_eq!(wire::decode::<Word>(&frame[4..]).unwrap(), word);

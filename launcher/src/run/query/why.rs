@@ -105,18 +105,37 @@ pub(in crate::run) fn quoted(text: &str) -> String {
     quoted
 }
 
+/// A text on one line of a terminal, which takes nothing in it for an order: it comes from another
+/// process, perhaps another user's.
+fn harmless(text: &str) -> String {
+    // Besides control characters, those that end a line, or turn the order of what follows.
+    let shown = |letter: char| match letter {
+        '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => false,
+        letter => !letter.is_control(),
+    };
+    let mut harmless = String::new();
+    for letter in text.chars() {
+        if shown(letter) {
+            harmless.push(letter);
+        } else {
+            harmless.extend(letter.escape_default());
+        }
+    }
+    harmless
+}
+
 /// Which job it is.
 pub(super) fn heading(view: &JobView) -> String {
     let name = view.name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
     let ranks = if view.ranks.len() == 1 { "rank" } else { "ranks" };
-    format!(
+    harmless(&format!(
         "job {}{name} on {}: {} {ranks} of {}, for {:.1} s",
         view.launcher,
         view.host,
         view.ranks.len(),
         view.program,
         view.age.as_secs_f64(),
-    )
+    ))
 }
 
 /// A table of what ranks do, and what follows from it.
@@ -138,6 +157,7 @@ pub(in crate::run) fn lines(view: &JobView) -> Vec<String> {
 
 /// Columns under each other.
 pub(super) fn aligned<const N: usize>(cells: &[[String; N]]) -> Vec<String> {
+    let cells: Vec<_> = cells.iter().map(|row| row.each_ref().map(|cell| harmless(cell))).collect();
     let width = |at: usize| cells.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
     let line = |row: &[String; N]| {
@@ -395,6 +415,22 @@ pub(super) mod tests {
         };
         assert_eq!(ranks(2.5).last().unwrap(), "every rank has waited for 2.5 s or longer");
         assert_eq!(ranks(0.5).len(), 3, "it may be over soon");
+    }
+
+    #[test]
+    fn a_terminal_is_not_told_what_to_do() {
+        let evil = "\x1b[2J\n\r\x07\u{9b}1m\u{202e}x\"'\\\u{e9}";
+        let mut view = view();
+        (view.name, view.program, view.host) = (Some(evil.into()), evil.into(), evil.into());
+        let waits = &mut view.ranks[0].told.as_mut().unwrap().waits;
+        waits[0] = wait(evil, evil, WhomView::Unknown, 1.0);
+        let shown = "\\u{1b}[2J\\n\\r\\u{7}\\u{9b}1m\\u{202e}x\"'\\\u{e9}";
+        let top = super::super::Top { before: &view, now: &view };
+        for (text, times, lines) in [(Why(&view).text(), 5, 6), (top.text(None), 4, 7)] {
+            assert!(text.chars().all(|letter| letter == '\n' || !letter.is_control()), "{text:?}");
+            assert_eq!(text.matches(shown).count(), times, "{text}");
+            assert_eq!(text.lines().count(), lines, "{text}");
+        }
     }
 
     #[test]

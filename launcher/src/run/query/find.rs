@@ -255,7 +255,12 @@ mod tests {
     fn answered(test: &str, patience: Duration, answer: impl FnOnce(UnixStream) + Send) -> Reply {
         let (found, socket) = listens(test, 8);
         thread::scope(|scope| {
-            scope.spawn(|| answer(UnixListener::from(socket).accept().unwrap().0));
+            scope.spawn(|| {
+                let (stream, _) = UnixListener::from(socket).accept().unwrap();
+                let query: Query = wire::read(&stream, FRAME_MAX).unwrap();
+                assert_eq!(query.version, wire::VERSION);
+                answer(stream);
+            });
             query(&found, Instant::now() + patience).unwrap()
         })
     }

@@ -34,6 +34,9 @@ pub struct JobView {
 pub struct RankView {
     /// How far it has come.
     pub stage: Stage,
+    /// The host that it is on, whose agent is not asked what it does; `None` if that is the
+    /// launcher's.
+    pub host: Option<String>,
     /// Its process, once there is one: the one that joined the job, or the one that was started.
     pub process: Option<u32>,
     /// What the system says of the process.
@@ -114,7 +117,7 @@ pub enum WhomView {
 }
 
 wire_struct!(JobView { launcher, name, program, host, age, ranks });
-wire_struct!(RankView { stage, process, usage, told });
+wire_struct!(RankView { stage, host, process, usage, told });
 wire_enum!(Stage {
     0 = Waiting {},
     1 = Started {},

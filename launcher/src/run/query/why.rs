@@ -16,7 +16,7 @@ pub struct Why<'a>(pub &'a JobView);
 /// What several ranks do.
 struct Row {
     ranks: Vec<u32>,
-    state: &'static str,
+    state: String,
     what: String,
     at: String,
     whom: String,
@@ -40,7 +40,7 @@ impl Why<'_> {
             format!(
                 "    {{\"rank\": {number}, \"process\": {process}, \"state\": {}, \
                  \"waits\": [{}]}}",
-                quoted(state(rank)),
+                quoted(&state(rank)),
                 waits.collect::<Vec<_>>().join(", "),
             )
         });
@@ -148,7 +148,7 @@ pub(in crate::run) fn lines(view: &JobView) -> Vec<String> {
             if least == most { format!("{most} s") } else { format!("{least}-{most} s") }
         });
         let [what, at, whom] = [&row.what, &row.at, &row.whom].map(String::clone);
-        [ranges(&row.ranks), row.state.to_owned(), ages, what, at, whom]
+        [ranges(&row.ranks), row.state.clone(), ages, what, at, whom]
     });
     let mut lines = aligned(&[vec![head], cells.collect()].concat());
     lines.extend(conclusion(view));
@@ -177,7 +177,8 @@ fn rows(view: &JobView) -> Vec<Row> {
         let state = state(rank);
         for wait in waits_of(rank) {
             let (what, at) = (wait.what.clone(), wait.at.clone());
-            add(&mut rows, number, (state, what, at, whom(view, number, wait)), Some(wait.age));
+            let does = (state.clone(), what, at, whom(view, number, wait));
+            add(&mut rows, number, does, Some(wait.age));
         }
         if waits_of(rank).is_empty() {
             let (what, whom) = match rank.stage {
@@ -194,11 +195,11 @@ fn rows(view: &JobView) -> Vec<Row> {
 fn add(
     rows: &mut Vec<Row>,
     rank: u32,
-    (state, what, at, whom): (&'static str, String, String, String),
+    (state, what, at, whom): (String, String, String, String),
     age: Option<Duration>,
 ) {
     let same =
-        |row: &&mut Row| (row.state, &row.what, &row.at, &row.whom) == (state, &what, &at, &whom);
+        |row: &&mut Row| (&row.state, &row.what, &row.at, &row.whom) == (&state, &what, &at, &whom);
     match rows.iter_mut().find(same) {
         Some(row) => {
             // Several threads of a rank may wait for the same.
@@ -223,9 +224,12 @@ fn waits_of(rank: &RankView) -> &[WaitView] {
 }
 
 /// What a rank does, in a word or a few.
-pub(super) fn state(rank: &RankView) -> &'static str {
+pub(super) fn state(rank: &RankView) -> String {
+    if let (Stage::Joined, None, Some(host)) = (rank.stage, &rank.told, &rank.host) {
+        return format!("on {host}, which is not asked");
+    }
     let letter = rank.usage.as_ref().map(|usage| usage.state);
-    match (rank.stage, letter) {
+    let state = match (rank.stage, letter) {
         (Stage::Waiting, _) => "not started yet",
         (Stage::Ended, _) => "has ended",
         (_, Some(b'T')) => "is stopped",
@@ -238,7 +242,8 @@ pub(super) fn state(rank: &RankView) -> &'static str {
         (Stage::Joined, Some(b'S')) => "sleeps outside of rma",
         (Stage::Joined, Some(b'D')) => "waits for a device",
         (Stage::Joined, _) => "computes",
-    }
+    };
+    state.to_owned()
 }
 
 fn numbers(runs: &[(u32, u32)]) -> impl Iterator<Item = u32> {
@@ -334,7 +339,7 @@ pub(super) mod tests {
     fn rank(stage: Stage, state: u8, waits: Vec<WaitView>) -> RankView {
         let usage = Usage { state, cpu: Duration::from_millis(1500), resident: 3 << 20 };
         let told = Told { waits, windows: 2, operations: 10, messages: 20, parked: 30 };
-        RankView { stage, process: Some(100), usage: Some(usage), told: Some(told) }
+        RankView { stage, host: None, process: Some(100), usage: Some(usage), told: Some(told) }
     }
 
     fn job(ranks: Vec<RankView>) -> JobView {
@@ -387,6 +392,7 @@ pub(super) mod tests {
     fn stages_and_states_are_told_apart() {
         let stopped = rank(Stage::Joined, b'T', vec![wait("a lock", "", WhomView::Rank(0), 1.0)]);
         let silent = RankView { told: None, ..rank(Stage::Joined, b'S', vec![]) };
+        let far = RankView { host: Some("node7".to_owned()), usage: None, ..silent.clone() };
         let ranks = [
             (rank(Stage::Waiting, b'S', vec![]), "not started yet"),
             (rank(Stage::Started, b'S', vec![]), "has not joined"),
@@ -394,7 +400,8 @@ pub(super) mod tests {
             (rank(Stage::Joined, b'S', vec![]), "sleeps outside of rma"),
             (rank(Stage::Joined, b'D', vec![]), "waits for a device"),
             (stopped, "is stopped"),
-            (silent, "tells nothing"),
+            (silent.clone(), "tells nothing"),
+            (far, "on node7, which is not asked"),
             (rank(Stage::Left, b'R', vec![]), "has left, still runs"),
             (rank(Stage::Ended, b'Z', vec![]), "has ended"),
         ];

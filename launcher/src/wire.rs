@@ -12,7 +12,7 @@ use crate::codec::{Wire, wire_enum, wire_struct};
 /// First bytes of every bootstrap connection, sent by the launcher.
 pub(crate) const MAGIC: [u8; 8] = *b"rma-boot";
 /// Changes whenever a message does, or what ranks write into their bulletins.
-pub(crate) const VERSION: u16 = 9;
+pub(crate) const VERSION: u16 = 10;
 /// Largest frame before the other side has proved its identity, in bytes.
 pub(crate) const HELLO_MAX: usize = 1024;
 /// Largest frame that ends the hello, in bytes: it tells of the job.

@@ -1,23 +1,24 @@
 //! Jobs that run can be asked: each launcher listens at an abstract socket, which is gone with it,
 //! whatever ends it. Its name says whose job it is, and the kernel says who is at either end.
 
+mod find;
 mod top;
 mod view;
 mod why;
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener as Listener, UnixStream as Stream};
+use std::os::unix::net::{SocketAddr, UnixListener as Listener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Semaphore, oneshot};
 
+pub use find::find;
 pub(super) use view::read;
 pub use view::{JobView, RankView, Stage, Told, Usage, WaitView, WhomView};
 pub(super) use why::{lines, quoted};
@@ -25,13 +26,13 @@ pub use {top::Top, why::Why};
 
 use super::driver::Input;
 use crate::codec::{wire_enum, wire_struct};
-use crate::wire::{self, FRAME_MAX, HELLO_MAX};
+use crate::wire::{self, HELLO_MAX};
 
 /// Names begin with that, the number of the user, and the number of the process.
 const PREFIX: &str = "rma-run";
 /// Callers that are answered at a time; more are turned away.
 const CALLERS: usize = 8;
-/// How long a question, and the answer, may take.
+/// How long a question and its answer may take together.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A question.
@@ -176,124 +177,9 @@ async fn answer(mut stream: UnixStream, inputs: UnboundedSender<Input>) -> io::R
     stream.write_all(&wire::encode(&answer)?).await
 }
 
-/// A launcher that listens.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Found {
-    launcher: u32,
-    socket: String,
-}
-
-/// Launchers of that user's jobs, of everybody's for the superuser, among the system's sockets.
-fn launchers(sockets: &str, user: u32) -> Vec<Found> {
-    let mut found: Vec<Found> = Vec::new();
-    for line in sockets.lines() {
-        // An abstract name begins with an @ here, and has no spaces if it is one of ours.
-        let Some(socket) = line.split_ascii_whitespace().nth(7) else { continue };
-        let Some(socket) = socket.strip_prefix('@') else { continue };
-        let [PREFIX, owner, launcher, _] = *socket.split('/').collect::<Vec<_>>() else { continue };
-        let (Ok(owner), Ok(launcher)) = (owner.parse::<u32>(), launcher.parse()) else { continue };
-        let found_before = found.iter().any(|other| other.socket == socket);
-        if (owner == user || user == 0) && !found_before {
-            found.push(Found { launcher, socket: socket.to_owned() });
-        }
-    }
-    found.sort_by_key(|found| found.launcher);
-    found
-}
-
-/// Asks a launcher; `None` if another user's process listens there, or none any more.
-fn query(found: &Found) -> Option<Result<JobView, QueryError>> {
-    let launcher = found.launcher;
-    let silent = |source: io::Error| {
-        let source = match source.kind() {
-            ErrorKind::WouldBlock => io::Error::other(format!("nothing for {PATIENCE:?}")),
-            _ => source,
-        };
-        QueryError::Silent { launcher, source }
-    };
-    let address = SocketAddr::from_abstract_name(&found.socket).ok()?;
-    let stream = Stream::connect_addr(&address).ok()?;
-    let owner = socket_peercred(&stream).ok()?.uid;
-    if owner != geteuid() && !owner.is_root() && !geteuid().is_root() {
-        return None;
-    }
-    let asked = stream
-        .set_read_timeout(Some(PATIENCE))
-        .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
-        .and_then(|()| wire::write(&stream, &Query { version: wire::VERSION }))
-        .and_then(|()| wire::read(&stream, FRAME_MAX));
-    Some(match asked {
-        Ok(Answer::View { view }) => Ok(view),
-        Ok(Answer::Version { launcher: theirs }) => Err(QueryError::Version { launcher, theirs }),
-        Err(error) => Err(silent(error)),
-    })
-}
-
-/// The job of that name, or that process of `rma-run`; or the only one of this user.
-///
-/// # Errors
-///
-/// When there is none, or several, and when its launcher does not answer.
-pub fn find(job: Option<&str>) -> Result<JobView, QueryError> {
-    let sockets = std::fs::read("/proc/net/unix").map_err(QueryError::Sockets)?;
-    let found = launchers(&String::from_utf8_lossy(&sockets), geteuid().as_raw());
-    let process = job.and_then(|job| job.parse::<u32>().ok());
-    if let Some(process) = process {
-        let launcher = found.iter().filter(|found| found.launcher == process);
-        if let Some(answer) = launcher.filter_map(query).next() {
-            return answer;
-        }
-    }
-    let (mut jobs, mut failed) = (Vec::new(), None);
-    for answer in found.iter().filter_map(query) {
-        match answer {
-            Ok(view) => jobs.push(view),
-            Err(error) => failed = Some(error),
-        }
-    }
-    let Some(name) = job else {
-        return match (jobs.len(), failed) {
-            (1, None) => Ok(jobs.remove(0)),
-            (0, None) => Err(QueryError::NoJob),
-            (0, Some(error)) => Err(error),
-            _ => Err(QueryError::Several { jobs }),
-        };
-    };
-    let mut named = jobs.iter().filter(|view| view.name.as_deref() == Some(name));
-    match (named.next(), named.next()) {
-        (Some(view), None) => Ok(view.clone()),
-        (Some(_), Some(_)) => {
-            jobs.retain(|view| view.name.as_deref() == Some(name));
-            Err(QueryError::Several { jobs })
-        }
-        _ => Err(QueryError::NoSuchJob { job: name.to_owned(), jobs }),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const SOCKETS: &str = "Num       RefCount Protocol Flags    Type St Inode Path\n\
-        0000: 00000002 00000000 00010000 0001 01 100 @rma-run/7/4711/ab\n\
-        0000: 00000003 00000000 00000000 0001 03 101 @rma-run/7/4711/ab\n\
-        0000: 00000002 00000000 00010000 0001 01 102 @rma-run/8/4712/cd\n\
-        0000: 00000002 00000000 00010000 0001 01 103 @rma-run/7/12/ef\n\
-        0000: 00000002 00000000 00010000 0001 01 104 /run/rma-run/7/1/ab\n\
-        0000: 00000002 00000000 00010000 0001 01 105 @rma-run/x/1/ab\n\
-        0000: 00000002 00000000 00010000 0001 01 106\n";
-
-    #[test]
-    fn launchers_are_found_by_the_names_of_their_sockets() {
-        let of = |user| {
-            let found = launchers(SOCKETS, user).into_iter();
-            found.map(|found| found.launcher).collect::<Vec<_>>()
-        };
-        assert_eq!(of(7), [12, 4711]);
-        assert_eq!(of(8), [4712]);
-        assert_eq!(of(9), []);
-        assert_eq!(of(0), [12, 4711, 4712]);
-    }
 
     #[test]
     fn answers_travel() {

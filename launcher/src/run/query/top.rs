@@ -1,7 +1,5 @@
 //! `rma-run top`: what the ranks of a job use and do, between two looks.
 
-use std::time::Duration;
-
 use super::view::{JobView, RankView, Stage, Told};
 use super::why::{aligned, heading, job_json, quoted, state};
 
@@ -14,14 +12,14 @@ pub struct Top<'a> {
     pub now: &'a JobView,
 }
 
-/// Figures of a rank, as rates of a second.
+/// Figures of a rank, as rates of a second; `None` are those that are not known.
 #[derive(Debug, PartialEq)]
 struct Rates {
     /// Of one CPU, in percent.
-    cpu: f64,
-    operations: f64,
-    messages: f64,
-    parked: f64,
+    cpu: Option<f64>,
+    operations: Option<f64>,
+    messages: Option<f64>,
+    parked: Option<f64>,
 }
 
 impl Top<'_> {
@@ -31,14 +29,15 @@ impl Top<'_> {
         if seconds <= 0.0 || before.process != now.process {
             return None;
         }
-        let cpu = |rank: &RankView| rank.usage.as_ref().map_or(Duration::ZERO, |usage| usage.cpu);
-        let used = cpu(now).saturating_sub(cpu(before)).as_secs_f64();
+        let cpu = before.usage.as_ref().zip(now.usage.as_ref()).map(|(before, now)| {
+            100.0 * now.cpu.saturating_sub(before.cpu).as_secs_f64() / seconds
+        });
         let rate = |of: fn(&Told) -> u64| {
-            let of = |rank: &RankView| rank.told.as_ref().map_or(0, of);
-            of(now).saturating_sub(of(before)) as f64 / seconds
+            let (before, now) = (before.told.as_ref()?, now.told.as_ref()?);
+            Some(of(now).saturating_sub(of(before)) as f64 / seconds)
         };
         Some(Rates {
-            cpu: 100.0 * used / seconds,
+            cpu,
             operations: rate(|told| told.operations),
             messages: rate(|told| told.messages),
             parked: rate(|told| told.parked),
@@ -53,8 +52,8 @@ impl Top<'_> {
         let shown = most.unwrap_or(usize::MAX).min(self.now.ranks.len());
         let cells = self.now.ranks[..shown].iter().enumerate().map(|(number, rank)| {
             let rates = self.rates(number);
-            let rate = |of: fn(&Rates) -> f64| {
-                rates.as_ref().map_or(String::new(), |rates| format!("{:.0}", of(rates)))
+            let rate = |of: fn(&Rates) -> Option<f64>| {
+                rates.as_ref().and_then(of).map_or(String::new(), |rate| format!("{rate:.0}"))
             };
             let told = rank.told.as_ref();
             [
@@ -87,8 +86,8 @@ impl Top<'_> {
             |value: Option<u64>| value.map_or("null".to_owned(), |value| value.to_string());
         let ranks = self.now.ranks.iter().enumerate().map(|(at, rank)| {
             let rates = self.rates(at);
-            let rate = |of: fn(&Rates) -> f64| {
-                rates.as_ref().map_or("null".to_owned(), |rates| format!("{:.1}", of(rates)))
+            let rate = |of: fn(&Rates) -> Option<f64>| {
+                rates.as_ref().and_then(of).map_or("null".to_owned(), |rate| format!("{rate:.1}"))
             };
             let told = |of: fn(&Told) -> u64| number(rank.told.as_ref().map(of));
             format!(
@@ -97,7 +96,7 @@ impl Top<'_> {
                  \"operations_per_second\": {}, \"messages\": {}, \"messages_per_second\": {}, \
                  \"sleeps\": {}, \"sleeps_per_second\": {}}}",
                 number(rank.process.map(u64::from)),
-                quoted(state(rank)),
+                quoted(&state(rank)),
                 rate(|rates| rates.cpu),
                 number(rank.usage.as_ref().map(|usage| usage.resident)),
                 told(|told| told.windows),
@@ -120,7 +119,7 @@ impl Top<'_> {
 fn does(rank: &RankView) -> String {
     match rank.told.as_ref().and_then(|told| told.waits.first()) {
         Some(wait) if rank.stage == Stage::Joined => format!("{}: {}", state(rank), wait.what),
-        _ => state(rank).to_owned(),
+        _ => state(rank),
     }
 }
 
@@ -135,6 +134,8 @@ fn bytes(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::super::why::tests::view;
     use super::*;
 
@@ -152,7 +153,8 @@ mod tests {
     fn rates_are_of_the_time_between_two_looks() {
         let (before, now) = looks();
         let top = Top { before: &before, now: &now };
-        let rates = Rates { cpu: 95.0, operations: 100.0, messages: 10.0, parked: 0.0 };
+        let [cpu, operations, messages, parked] = [95.0, 100.0, 10.0, 0.0].map(Some);
+        let rates = Rates { cpu, operations, messages, parked };
         assert_eq!(top.rates(3), Some(rates));
         let text = top.text(None);
         let line = text.lines().last().and(text.lines().nth(5)).unwrap();
@@ -170,6 +172,22 @@ mod tests {
         let top = Top { before: &before, now: &before };
         assert_eq!(top.rates(3), None);
         assert!(top.json().contains("\"cpu_percent\": null"));
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_zero() {
+        let (mut before, mut now) = looks();
+        for view in [&mut before, &mut now] {
+            let rank = &mut view.ranks[3];
+            (rank.host, rank.usage, rank.told) = (Some("node7".to_owned()), None, None);
+        }
+        let top = Top { before: &before, now: &now };
+        let nothing = Rates { cpu: None, operations: None, messages: None, parked: None };
+        assert_eq!(top.rates(3), Some(nothing));
+        let text = top.text(None);
+        let words: Vec<_> = text.lines().nth(5).unwrap().split_ascii_whitespace().collect();
+        assert_eq!(words, ["3", "100", "on", "node7,", "which", "is", "not", "asked"]);
+        assert!(top.json().contains("\"cpu_percent\": null, \"resident_bytes\": null"));
     }
 
     #[test]

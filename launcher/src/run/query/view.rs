@@ -34,6 +34,9 @@ pub struct JobView {
 pub struct RankView {
     /// How far it has come.
     pub stage: Stage,
+    /// The host that it is on, whose agent is not asked what it does; `None` if that is the
+    /// launcher's.
+    pub host: Option<String>,
     /// Its process, once there is one: the one that joined the job, or the one that was started.
     pub process: Option<u32>,
     /// What the system says of the process.
@@ -114,7 +117,7 @@ pub enum WhomView {
 }
 
 wire_struct!(JobView { launcher, name, program, host, age, ranks });
-wire_struct!(RankView { stage, process, usage, told });
+wire_struct!(RankView { stage, host, process, usage, told });
 wire_enum!(Stage {
     0 = Waiting {},
     1 = Started {},
@@ -134,6 +137,33 @@ wire_enum!(WhomView {
     4 = Any { 0: ranks, 1: size },
 });
 
+impl JobView {
+    /// Whether waits are on ranks of the job only, and each on no more than there are: what is
+    /// worked out of a view takes no longer than its ranks make it.
+    pub(super) fn is_consistent(&self) -> bool {
+        let ranks = self.ranks.len() as u64;
+        let told = self.ranks.iter().filter_map(|rank| rank.told.as_ref());
+        told.flat_map(|told| &told.waits).all(|wait| wait.whom.is_within(ranks))
+    }
+}
+
+impl WhomView {
+    fn is_within(&self, ranks: u64) -> bool {
+        let is_rank = |rank: &u32| u64::from(*rank) < ranks;
+        let is_group = |runs: &[(u32, u32)]| {
+            let count = |(first, last): &(u32, u32)| u64::from(last.saturating_sub(*first)) + 1;
+            runs.iter().all(|(first, last)| first <= last && is_rank(last))
+                && runs.iter().map(count).sum::<u64>() <= ranks
+        };
+        match self {
+            WhomView::Unknown => true,
+            WhomView::Rank(rank) => is_rank(rank),
+            WhomView::All(runs, _) | WhomView::Any(runs, _) => is_group(runs),
+            WhomView::Holders(runs, _, home) => is_group(runs) && home.iter().all(is_rank),
+        }
+    }
+}
+
 impl Usage {
     /// Of a process; `None` if there is none.
     pub(crate) fn of(process: u32) -> Option<Usage> {
@@ -147,11 +177,11 @@ fn parse(stat: &str) -> Option<Usage> {
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    let ticks = number(11)? + number(12)?;
+    let ticks = number(11)?.saturating_add(number(12)?);
     Some(Usage {
         state: *fields.first()?.as_bytes().first()?,
         cpu: Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64),
-        resident: number(21)? * page_size() as u64,
+        resident: number(21)?.saturating_mul(page_size() as u64),
     })
 }
 
@@ -177,7 +207,7 @@ pub(crate) fn read(file: BorrowedFd<'_>, ranks: u32) -> Vec<Option<Told>> {
             waits: told.waits.into_iter().map(|wait| seen(wait, now, ranks)).collect(),
             windows: told.windows,
             operations: told.operations,
-            messages: told.sent + told.received,
+            messages: told.sent.saturating_add(told.received),
             parked: told.parked,
         })
     };
@@ -191,15 +221,16 @@ fn words(copy: &[u8], rank: u32) -> [u64; Bulletin::WORDS] {
 
 fn seen(wait: ToldWait, now: Duration, ranks: u32) -> WaitView {
     let runs = |some: SomeRanks| (cpus::runs(some.members(ranks)), some.size);
+    let known = |rank: &u32| *rank < ranks;
     let whom = match wait.whom {
-        Whom::Rank(rank) => WhomView::Rank(rank),
+        Whom::Rank(rank) if known(&rank) => WhomView::Rank(rank),
         Whom::All(some) => {
             let (runs, size) = runs(some);
             WhomView::All(runs, size)
         }
         Whom::Holders(some, home) => {
             let (runs, size) = runs(some);
-            WhomView::Holders(runs, size, home)
+            WhomView::Holders(runs, size, home.filter(known))
         }
         Whom::Any(some) => {
             let (runs, size) = runs(some);
@@ -216,6 +247,9 @@ fn seen(wait: ToldWait, now: Duration, ranks: u32) -> WaitView {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+    use std::sync::atomic::Ordering::SeqCst;
+
     use super::*;
 
     #[test]
@@ -228,5 +262,52 @@ mod tests {
         assert_eq!(parse("17 (a) S 1 2"), None);
         let own = Usage::of(std::process::id()).unwrap();
         assert!(own.resident > 0);
+    }
+
+    #[test]
+    fn what_a_rank_must_not_write_is_read_all_the_same() {
+        let (file, name) = bulletin::create(2).unwrap();
+        let words = bulletin::map(name.as_ref(), 1).unwrap();
+        let _ = Bulletin::new(words);
+        // All but the mark: counts as large as they can be, waits on a rank that there is not.
+        words[1..16].iter().for_each(|word| word.store(u64::MAX, SeqCst));
+        for (slot, kind) in words[16..].chunks_exact(12).zip([0, 2]) {
+            let slot_words = [2, 0, kind, u64::from(u32::MAX) - 1];
+            slot.iter().zip(slot_words).for_each(|(word, value)| word.store(value, SeqCst));
+        }
+        let told = read(file.as_fd(), 2);
+        assert_eq!(told[0], None);
+        let told = told[1].as_ref().unwrap();
+        assert_eq!((told.messages, told.windows), (u64::MAX, u64::MAX));
+        let whoms: Vec<_> = told.waits.iter().map(|wait| &wait.whom).collect();
+        assert_eq!(whoms, [&WhomView::Unknown, &WhomView::Holders(Vec::new(), 0, None)]);
+    }
+
+    #[test]
+    fn waits_are_on_ranks_of_the_job() {
+        let on = |whom| {
+            let mut view = super::super::why::tests::view();
+            view.ranks[0].told.as_mut().unwrap().waits[0].whom = whom;
+            view.is_consistent()
+        };
+        // Of four ranks.
+        for right in [
+            WhomView::Unknown,
+            WhomView::Rank(3),
+            WhomView::All(vec![(2, 3), (0, 0)], 9),
+            WhomView::Any(vec![], 0),
+            WhomView::Holders(vec![(0, 3)], 4, Some(3)),
+        ] {
+            assert!(on(right.clone()), "{right:?}");
+        }
+        for wrong in [
+            WhomView::Rank(4),
+            WhomView::All(vec![(0, u32::MAX)], 4),
+            WhomView::All(vec![(3, 2)], 4),
+            WhomView::Any(vec![(0, 3), (0, 3)], 4),
+            WhomView::Holders(vec![(0, 3)], 4, Some(4)),
+        ] {
+            assert!(!on(wrong.clone()), "{wrong:?}");
+        }
     }
 }

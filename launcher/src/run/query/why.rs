@@ -16,7 +16,7 @@ pub struct Why<'a>(pub &'a JobView);
 /// What several ranks do.
 struct Row {
     ranks: Vec<u32>,
-    state: &'static str,
+    state: String,
     what: String,
     at: String,
     whom: String,
@@ -40,7 +40,7 @@ impl Why<'_> {
             format!(
                 "    {{\"rank\": {number}, \"process\": {process}, \"state\": {}, \
                  \"waits\": [{}]}}",
-                quoted(state(rank)),
+                quoted(&state(rank)),
                 waits.collect::<Vec<_>>().join(", "),
             )
         });
@@ -105,18 +105,37 @@ pub(in crate::run) fn quoted(text: &str) -> String {
     quoted
 }
 
+/// A text on one line of a terminal, which takes nothing in it for an order: it comes from another
+/// process, perhaps another user's.
+fn harmless(text: &str) -> String {
+    // Besides control characters, those that end a line, or turn the order of what follows.
+    let shown = |letter: char| match letter {
+        '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => false,
+        letter => !letter.is_control(),
+    };
+    let mut harmless = String::new();
+    for letter in text.chars() {
+        if shown(letter) {
+            harmless.push(letter);
+        } else {
+            harmless.extend(letter.escape_default());
+        }
+    }
+    harmless
+}
+
 /// Which job it is.
 pub(super) fn heading(view: &JobView) -> String {
     let name = view.name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
     let ranks = if view.ranks.len() == 1 { "rank" } else { "ranks" };
-    format!(
+    harmless(&format!(
         "job {}{name} on {}: {} {ranks} of {}, for {:.1} s",
         view.launcher,
         view.host,
         view.ranks.len(),
         view.program,
         view.age.as_secs_f64(),
-    )
+    ))
 }
 
 /// A table of what ranks do, and what follows from it.
@@ -129,7 +148,7 @@ pub(in crate::run) fn lines(view: &JobView) -> Vec<String> {
             if least == most { format!("{most} s") } else { format!("{least}-{most} s") }
         });
         let [what, at, whom] = [&row.what, &row.at, &row.whom].map(String::clone);
-        [ranges(&row.ranks), row.state.to_owned(), ages, what, at, whom]
+        [ranges(&row.ranks), row.state.clone(), ages, what, at, whom]
     });
     let mut lines = aligned(&[vec![head], cells.collect()].concat());
     lines.extend(conclusion(view));
@@ -138,6 +157,7 @@ pub(in crate::run) fn lines(view: &JobView) -> Vec<String> {
 
 /// Columns under each other.
 pub(super) fn aligned<const N: usize>(cells: &[[String; N]]) -> Vec<String> {
+    let cells: Vec<_> = cells.iter().map(|row| row.each_ref().map(|cell| harmless(cell))).collect();
     let width = |at: usize| cells.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
     let line = |row: &[String; N]| {
@@ -157,7 +177,8 @@ fn rows(view: &JobView) -> Vec<Row> {
         let state = state(rank);
         for wait in waits_of(rank) {
             let (what, at) = (wait.what.clone(), wait.at.clone());
-            add(&mut rows, number, (state, what, at, whom(view, number, wait)), Some(wait.age));
+            let does = (state.clone(), what, at, whom(view, number, wait));
+            add(&mut rows, number, does, Some(wait.age));
         }
         if waits_of(rank).is_empty() {
             let (what, whom) = match rank.stage {
@@ -174,11 +195,11 @@ fn rows(view: &JobView) -> Vec<Row> {
 fn add(
     rows: &mut Vec<Row>,
     rank: u32,
-    (state, what, at, whom): (&'static str, String, String, String),
+    (state, what, at, whom): (String, String, String, String),
     age: Option<Duration>,
 ) {
     let same =
-        |row: &&mut Row| (row.state, &row.what, &row.at, &row.whom) == (state, &what, &at, &whom);
+        |row: &&mut Row| (&row.state, &row.what, &row.at, &row.whom) == (&state, &what, &at, &whom);
     match rows.iter_mut().find(same) {
         Some(row) => {
             // Several threads of a rank may wait for the same.
@@ -203,9 +224,12 @@ fn waits_of(rank: &RankView) -> &[WaitView] {
 }
 
 /// What a rank does, in a word or a few.
-pub(super) fn state(rank: &RankView) -> &'static str {
+pub(super) fn state(rank: &RankView) -> String {
+    if let (Stage::Joined, None, Some(host)) = (rank.stage, &rank.told, &rank.host) {
+        return format!("on {host}, which is not asked");
+    }
     let letter = rank.usage.as_ref().map(|usage| usage.state);
-    match (rank.stage, letter) {
+    let state = match (rank.stage, letter) {
         (Stage::Waiting, _) => "not started yet",
         (Stage::Ended, _) => "has ended",
         (_, Some(b'T')) => "is stopped",
@@ -218,7 +242,8 @@ pub(super) fn state(rank: &RankView) -> &'static str {
         (Stage::Joined, Some(b'S')) => "sleeps outside of rma",
         (Stage::Joined, Some(b'D')) => "waits for a device",
         (Stage::Joined, _) => "computes",
-    }
+    };
+    state.to_owned()
 }
 
 fn numbers(runs: &[(u32, u32)]) -> impl Iterator<Item = u32> {
@@ -314,7 +339,7 @@ pub(super) mod tests {
     fn rank(stage: Stage, state: u8, waits: Vec<WaitView>) -> RankView {
         let usage = Usage { state, cpu: Duration::from_millis(1500), resident: 3 << 20 };
         let told = Told { waits, windows: 2, operations: 10, messages: 20, parked: 30 };
-        RankView { stage, process: Some(100), usage: Some(usage), told: Some(told) }
+        RankView { stage, host: None, process: Some(100), usage: Some(usage), told: Some(told) }
     }
 
     fn job(ranks: Vec<RankView>) -> JobView {
@@ -367,6 +392,7 @@ pub(super) mod tests {
     fn stages_and_states_are_told_apart() {
         let stopped = rank(Stage::Joined, b'T', vec![wait("a lock", "", WhomView::Rank(0), 1.0)]);
         let silent = RankView { told: None, ..rank(Stage::Joined, b'S', vec![]) };
+        let far = RankView { host: Some("node7".to_owned()), usage: None, ..silent.clone() };
         let ranks = [
             (rank(Stage::Waiting, b'S', vec![]), "not started yet"),
             (rank(Stage::Started, b'S', vec![]), "has not joined"),
@@ -374,7 +400,8 @@ pub(super) mod tests {
             (rank(Stage::Joined, b'S', vec![]), "sleeps outside of rma"),
             (rank(Stage::Joined, b'D', vec![]), "waits for a device"),
             (stopped, "is stopped"),
-            (silent, "tells nothing"),
+            (silent.clone(), "tells nothing"),
+            (far, "on node7, which is not asked"),
             (rank(Stage::Left, b'R', vec![]), "has left, still runs"),
             (rank(Stage::Ended, b'Z', vec![]), "has ended"),
         ];
@@ -395,6 +422,22 @@ pub(super) mod tests {
         };
         assert_eq!(ranks(2.5).last().unwrap(), "every rank has waited for 2.5 s or longer");
         assert_eq!(ranks(0.5).len(), 3, "it may be over soon");
+    }
+
+    #[test]
+    fn a_terminal_is_not_told_what_to_do() {
+        let evil = "\x1b[2J\n\r\x07\u{9b}1m\u{202e}x\"'\\\u{e9}";
+        let mut view = view();
+        (view.name, view.program, view.host) = (Some(evil.into()), evil.into(), evil.into());
+        let waits = &mut view.ranks[0].told.as_mut().unwrap().waits;
+        waits[0] = wait(evil, evil, WhomView::Unknown, 1.0);
+        let shown = "\\u{1b}[2J\\n\\r\\u{7}\\u{9b}1m\\u{202e}x\"'\\\u{e9}";
+        let top = super::super::Top { before: &view, now: &view };
+        for (text, times, lines) in [(Why(&view).text(), 5, 6), (top.text(None), 4, 7)] {
+            assert!(text.chars().all(|letter| letter == '\n' || !letter.is_control()), "{text:?}");
+            assert_eq!(text.matches(shown).count(), times, "{text}");
+            assert_eq!(text.lines().count(), lines, "{text}");
+        }
     }
 
     #[test]

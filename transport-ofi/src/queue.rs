@@ -310,11 +310,13 @@ impl Queue {
         state.slots.is_busy() || state.direct.iter().any(|(_, channel)| channel.is_busy())
     }
 
+    /// Whether the files of all its endpoints may be waited at. What is complete and was not polled
+    /// yet is no reason to look again: whoever read it has woken the rank.
     pub(crate) fn may_wait(&self) -> bool {
         let state = self.lock();
         let direct = state.direct.iter().map(|(_, channel)| channel);
         let mut channels = std::iter::once(&state.slots).chain(direct);
-        state.complete.is_empty() && channels.all(|channel| channel.endpoint.may_wait())
+        channels.all(|channel| channel.endpoint.may_wait())
     }
 
     /// The next that no poll has handed out.
@@ -400,7 +402,10 @@ unsafe impl Endpoint for Posting {
 
     fn flush(&self, id: u64, peer: WorldRank) -> Result<Posted, PostError> {
         let mut state = self.0.lock();
-        state.read(&self.0.device);
+        // Of what other threads wait for, the provider tells once.
+        if state.read(&self.0.device) {
+            self.0.device.wake();
+        }
         let Some(lane) = state.lanes.get_mut(&peer) else { return Ok(Posted::Done) };
         if lane.is_clear() {
             return match lane.error.take() {

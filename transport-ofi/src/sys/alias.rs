@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use super::end::end;
-use std::fs::read_to_string;
+use std::fs::read;
 use std::io;
 use std::ptr::{self, NonNull};
 
@@ -59,7 +59,8 @@ impl Alias {
         let whole = skip.checked_add(len).and_then(|len| len.checked_next_multiple_of(page));
         let whole = whole.filter(|_| len > 0).ok_or(NoAlias::Unfit)?;
         let first = base.wrapping_sub(skip);
-        let maps = read_to_string("/proc/self/maps");
+        // Bytes: a mapped file may have any name.
+        let maps = read("/proc/self/maps");
         let maps = maps.map_err(|error| refused("read of /proc/self/maps", &error))?;
         if !is_one_shared(&maps, first.addr(), whole) {
             return Err(NoAlias::Unfit);
@@ -121,10 +122,10 @@ impl Drop for Pages {
 
 /// Whether these addresses are mapped, shared, from consecutive bytes of one file, by what
 /// /proc/self/maps says.
-fn is_one_shared(maps: &str, start: usize, len: usize) -> bool {
+fn is_one_shared(maps: &[u8], start: usize, len: usize) -> bool {
     let Some(end) = start.checked_add(len) else { return false };
     let (mut at, mut follows) = (start, None);
-    for line in maps.lines() {
+    for line in maps.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let Some(entry) = Entry::parse(line) else { return false };
         if entry.end <= at {
             continue;
@@ -150,23 +151,26 @@ struct Entry<'m> {
     is_shared: bool,
     offset: usize,
     /// Device and inode.
-    file: (&'m str, &'m str),
+    file: (&'m [u8], &'m [u8]),
 }
 
 impl<'m> Entry<'m> {
-    fn parse(line: &'m str) -> Option<Self> {
-        let mut words = line.split_ascii_whitespace();
-        let (start, end) = words.next()?.split_once('-')?;
-        let (rights, offset) = (words.next()?, words.next()?);
-        let number = |text| usize::from_str_radix(text, 16).ok();
+    fn parse(line: &'m [u8]) -> Option<Self> {
+        let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);
+        let mut ends = range.split(|byte| *byte == b'-').map(number);
         Some(Self {
-            start: number(start)?,
-            end: number(end)?,
-            is_shared: rights.ends_with('s') && rights.starts_with("rw"),
+            start: ends.next()??,
+            end: ends.next()??,
+            is_shared: rights.ends_with(b"s") && rights.starts_with(b"rw"),
             offset: number(offset)?,
             file: (words.next()?, words.next()?),
         })
     }
+}
+
+fn number(text: &[u8]) -> Option<usize> {
+    usize::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok()
 }
 
 #[cfg(test)]
@@ -174,7 +178,8 @@ mod tests {
     use super::{Alias, NoAlias, is_one_shared};
     use std::ptr;
 
-    const MAPS: &str = "\
+    const MAPS: &[u8] = b"\
+0100-0200 r--p 00000000 00:01 3 /a file \xff\xfe
 1000-3000 rw-s 00000000 00:01 7 /memfd:a (deleted)
 3000-4000 rw-s 00002000 00:01 7 /memfd:a (deleted)
 4000-5000 rw-s 00000000 00:01 7 /memfd:a (deleted)

@@ -259,11 +259,15 @@ impl Window {
             let lost = queues.find_map(|queue| queue.lost_since(world, losses));
             let Some(error) = lost else { continue };
             let mut at = None;
-            if error == DeviceError::Refused && self.part.regions.is_some() {
+            if error.may_be_refusal() && self.part.regions.is_some() {
                 // The device does not say which put that was, nor of which window.
-                let refused = |at| Some((at, self.refusal_at(target, world, at)?));
-                let Some((place, why)) = places.iter().find_map(refused) else { continue };
-                (at, refusal) = (Some(place), refusal.or(Some(why)));
+                let refused = |at| Some((at, self.refusal_at(target, world, (at, error))?));
+                if let Some((place, why)) = places.iter().find_map(refused) {
+                    (at, refusal) = (Some(place), refusal.or(Some(why)));
+                } else if error == DeviceError::Refused {
+                    // What is refused takes nothing else with it.
+                    continue;
+                }
             }
             any_lost = true;
             // Each thread that put something hears it from a flush of its own.
@@ -278,10 +282,19 @@ impl Window {
         }
     }
 
-    /// Whether the device refuses a region of a target: the error, if so. A region has one key as
-    /// long as it is attached, so what reads a byte there now was not refused before.
-    fn refusal_at(&self, target: Rank, world: WorldRank, address: u64) -> Option<RmaError> {
+    /// Whether a region of a target was refused to a put that ended with `error`: why, if so. A
+    /// region has one key as long as it is attached, so what reads a byte there now was not refused
+    /// before. Of a put that may have been lost without being refused, that says nothing.
+    fn refusal_at(
+        &self,
+        target: Rank,
+        world: WorldRank,
+        (address, error): (u64, DeviceError),
+    ) -> Option<RmaError> {
         let gone = self.is_gone(target, address);
+        if error != DeviceError::Refused {
+            return gone;
+        }
         gone.or_else(|| match self.device_route(target, world, (address, 1)) {
             Ok(Some(route)) => self.read_by_device(target, &route, address).err(),
             Ok(None) => Some(self.device_failed(target, DeviceError::Refused)),

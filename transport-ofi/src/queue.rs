@@ -104,8 +104,8 @@ impl Channel {
 
     /// Closes the endpoint of direct transfers, so that their memory is touched no more.
     fn cut(self) {
-        if !self.endpoint.close() {
-            end("memory of a transfer", "fi_close");
+        if let Err(code) = self.endpoint.close() {
+            end("memory of a transfer", ("fi_close", code));
         }
     }
 }
@@ -287,9 +287,8 @@ fn take(
     if is_cut {
         return false;
     }
-    let error = |Failure { code, .. }| {
-        error_of(peer, is_running(device, peer), "fi_cq_readerr", code)
-    };
+    let error =
+        |Failure { code, .. }| error_of(peer, is_running(device, peer), "fi_cq_readerr", code);
     let result = result.map_err(error);
     match (id, result) {
         (Some(id), result) => complete.push_back((peer, id, result)),

@@ -261,7 +261,7 @@ impl Window {
             let mut at = None;
             if error.may_be_refusal() && self.part.regions.is_some() {
                 // The device does not say which put that was, nor of which window.
-                let refused = |at| Some((at, self.refusal_at(target, world, (at, error))?));
+                let refused = |at| Some((at, self.refusal_at(target, world, at)?));
                 if let Some((place, why)) = places.iter().find_map(refused) {
                     (at, refusal) = (Some(place), refusal.or(Some(why)));
                 } else if error == DeviceError::Refused {
@@ -282,19 +282,10 @@ impl Window {
         }
     }
 
-    /// Whether a region of a target was refused to a put that ended with `error`: why, if so. A
-    /// region has one key as long as it is attached, so what reads a byte there now was not refused
-    /// before. Of a put that may have been lost without being refused, that says nothing.
-    fn refusal_at(
-        &self,
-        target: Rank,
-        world: WorldRank,
-        (address, error): (u64, DeviceError),
-    ) -> Option<RmaError> {
+    /// Whether the device refuses a region of a target: the error, if so. A region has one key as
+    /// long as it is attached, so what reads a byte there now was not refused before.
+    fn refusal_at(&self, target: Rank, world: WorldRank, address: u64) -> Option<RmaError> {
         let gone = self.is_gone(target, address);
-        if error != DeviceError::Refused {
-            return gone;
-        }
         gone.or_else(|| match self.device_route(target, world, (address, 1)) {
             Ok(Some(route)) => self.read_by_device(target, &route, address).err(),
             Ok(None) => Some(self.device_failed(target, DeviceError::Refused)),

@@ -118,8 +118,8 @@ impl Alias {
     }
 }
 
-/// What comes in the place of all aliases: a file as long as the longest. Only what is touched takes
-/// memory, and its mappings are no private memory of the process, which may be limited.
+/// What comes in the place of all aliases: a file as long as the longest. Only what is touched
+/// takes memory, and its mappings are no private memory of the process, which may be limited.
 struct Instead {
     file: OwnedFd,
     /// Bytes, of which it never has less.

@@ -104,8 +104,8 @@ impl Channel {
 
     /// Closes the endpoint of direct transfers, so that their memory is touched no more.
     fn cut(self) {
-        if !self.endpoint.close() {
-            end("memory of a transfer", "fi_close");
+        if let Err(code) = self.endpoint.close() {
+            end("memory of a transfer", ("fi_close", code));
         }
     }
 }
@@ -114,15 +114,33 @@ impl Channel {
 const NO_WAY: [i32; 4] =
     [libc::ECONNREFUSED, libc::EHOSTUNREACH, libc::ENETUNREACH, libc::ETIMEDOUT];
 
-/// Why a transfer did not begin, or failed.
-fn error_of(device: &Device, peer: WorldRank, failure: &Failure) -> DeviceError {
-    // A provider may refuse a key by closing the connection: then the origin hears that what it had
-    // under way there was cancelled, or of one end that the other has closed.
-    let is_far_away = NO_WAY.contains(&failure.code);
-    if !is_far_away && device.members.peer_state(peer) == PeerState::Alive {
-        return DeviceError::Refused;
+/// Errors of a transfer whose connection has ended. A provider that refuses a key by closing the
+/// connection gives them to the transfer that it refused, and to those behind it.
+const CUT: [i32; 6] = [
+    libc::ECANCELED,
+    libc::ECONNRESET,
+    libc::ECONNABORTED,
+    libc::ENOTCONN,
+    libc::EPIPE,
+    libc::ESHUTDOWN,
+];
+
+/// Errors of a key that is refused, and nothing else with it.
+const NO_KEY: [i32; 5] =
+    [libc::EACCES, libc::ENOKEY, libc::EKEYEXPIRED, libc::EKEYREVOKED, libc::EKEYREJECTED];
+
+/// Why a transfer did not begin, or failed: told by `call`, of a peer that lives or not.
+fn error_of(peer: WorldRank, is_alive: bool, call: &'static str, code: i32) -> DeviceError {
+    match code {
+        code if !is_alive || NO_WAY.contains(&code) => DeviceError::Unreachable(peer),
+        code if CUT.contains(&code) => DeviceError::Cancelled(peer),
+        code if NO_KEY.contains(&code) => DeviceError::Refused,
+        errno => DeviceError::System { call, errno },
     }
-    DeviceError::Unreachable(peer)
+}
+
+fn is_running(device: &Device, peer: WorldRank) -> bool {
+    device.members.peer_state(peer) == PeerState::Alive
 }
 
 impl State {
@@ -193,7 +211,9 @@ impl State {
         };
         if let Err(Full(slot, failure)) = begun {
             channel.free.push(slot);
-            return failure.map_or(Ok(false), |failure| Err(error_of(device, peer, &failure)));
+            let Some(failure) = failure else { return Ok(false) };
+            let call = if direction == Direction::Write { "fi_writemsg" } else { "fi_readmsg" };
+            return Err(error_of(peer, is_running(device, peer), call, failure.code));
         }
         let is_fetched = direction == Direction::Read && !is_direct && len > 0;
         let into = is_fetched.then_some(Lent { at: memory, len });
@@ -267,7 +287,9 @@ fn take(
     if is_cut {
         return false;
     }
-    let result = result.map_err(|failure| error_of(device, peer, &failure));
+    let error =
+        |Failure { code, .. }| error_of(peer, is_running(device, peer), "fi_cq_readerr", code);
+    let result = result.map_err(error);
     match (id, result) {
         (Some(id), result) => complete.push_back((peer, id, result)),
         (None, Err(error)) => lane.lose(posted, error),
@@ -310,11 +332,13 @@ impl Queue {
         state.slots.is_busy() || state.direct.iter().any(|(_, channel)| channel.is_busy())
     }
 
+    /// Whether the files of all its endpoints may be waited at. What is complete and was not polled
+    /// yet is no reason to look again: whoever read it has woken the rank.
     pub(crate) fn may_wait(&self) -> bool {
         let state = self.lock();
         let direct = state.direct.iter().map(|(_, channel)| channel);
         let mut channels = std::iter::once(&state.slots).chain(direct);
-        state.complete.is_empty() && channels.all(|channel| channel.endpoint.may_wait())
+        channels.all(|channel| channel.endpoint.may_wait())
     }
 
     /// The next that no poll has handed out.
@@ -400,7 +424,10 @@ unsafe impl Endpoint for Posting {
 
     fn flush(&self, id: u64, peer: WorldRank) -> Result<Posted, PostError> {
         let mut state = self.0.lock();
-        state.read(&self.0.device);
+        // Of what other threads wait for, the provider tells once.
+        if state.read(&self.0.device) {
+            self.0.device.wake();
+        }
         let Some(lane) = state.lanes.get_mut(&peer) else { return Ok(Posted::Done) };
         if lane.is_clear() {
             return match lane.error.take() {
@@ -444,6 +471,28 @@ unsafe impl Endpoint for Posting {
         if std::mem::take(&mut state.refused) {
             drop(state);
             self.0.device.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::error_of;
+    use rma_core::transport::{DeviceError, WorldRank};
+
+    #[test]
+    fn only_a_refused_key_is_refused() {
+        let peer = WorldRank(3);
+        let (cut, gone) = (DeviceError::Cancelled(peer), DeviceError::Unreachable(peer));
+        let broken = DeviceError::System { call: "fi_writemsg", errno: libc::EIO };
+        for (code, is_alive, expected) in [
+            (libc::EKEYREJECTED, true, DeviceError::Refused),
+            (libc::ECANCELED, true, cut),
+            (libc::EIO, true, broken),
+            (libc::ETIMEDOUT, true, gone),
+            (libc::ECANCELED, false, gone),
+        ] {
+            assert_eq!(error_of(peer, is_alive, "fi_writemsg", code), expected, "{code}");
         }
     }
 }

@@ -172,6 +172,16 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
     },
     Exception {
         rule: "global",
+        path: "transport-ofi/src/sys/alias.rs",
+        reason: "one file without content stands in for memory of all ranks of a process (ADR 56)",
+    },
+    Exception {
+        rule: "global",
+        path: "transport-ofi/src/sys/library.rs",
+        reason: "what is done at signals is of a process, whichever rank loads libfabric",
+    },
+    Exception {
+        rule: "global",
         path: "rma-core/src/transport/file_mappings.rs",
         reason: "marks are in page tables, which a process has for all its ranks (ADR 47)",
     },

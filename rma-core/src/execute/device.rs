@@ -259,11 +259,15 @@ impl Window {
             let lost = queues.find_map(|queue| queue.lost_since(world, losses));
             let Some(error) = lost else { continue };
             let mut at = None;
-            if error == DeviceError::Refused && self.part.regions.is_some() {
+            if error.may_be_refusal() && self.part.regions.is_some() {
                 // The device does not say which put that was, nor of which window.
                 let refused = |at| Some((at, self.refusal_at(target, world, at)?));
-                let Some((place, why)) = places.iter().find_map(refused) else { continue };
-                (at, refusal) = (Some(place), refusal.or(Some(why)));
+                if let Some((place, why)) = places.iter().find_map(refused) {
+                    (at, refusal) = (Some(place), refusal.or(Some(why)));
+                } else if error == DeviceError::Refused {
+                    // What is refused takes nothing else with it.
+                    continue;
+                }
             }
             any_lost = true;
             // Each thread that put something hears it from a flush of its own.

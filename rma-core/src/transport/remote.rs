@@ -200,6 +200,13 @@ pub enum DeviceError {
     /// earlier puts is not known.
     #[error("the device was cut off from rank {0} when a wait ended; put again what matters")]
     CutOff(WorldRank),
+    /// The connection to that peer ended, and transfers with it. Devices that refuse a key by
+    /// ending the connection do not say which of them was refused, and which came behind.
+    #[error(
+        "the connection to rank {0} ended, and transfers with it, perhaps since one used memory \
+         that is not registered any more; put again what matters"
+    )]
+    Cancelled(WorldRank),
     /// The peer does not answer.
     #[error("rank {0} does not answer")]
     Unreachable(WorldRank),
@@ -241,6 +248,13 @@ pub enum RegisterError {
 }
 
 crate::debug_as_display!(DeviceError, RegisterError);
+
+impl DeviceError {
+    /// Whether memory that is not registered any more may be the reason.
+    pub(crate) fn may_be_refusal(self) -> bool {
+        matches!(self, Self::Refused | Self::Cancelled(_) | Self::System { .. })
+    }
+}
 
 /// A device that moves bytes to and from memory of other ranks without them.
 ///

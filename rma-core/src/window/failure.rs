@@ -48,10 +48,10 @@ impl Window {
         RmaError::Misaligned { window: self.id(), target, disp, width: width as u32 }
     }
 
-    /// The error of a transfer. One that was refused in a dynamic window ends as messages do: if
-    /// its region is not attached any more, that is the error.
+    /// The error of a transfer. One that may have been refused in a dynamic window ends as messages
+    /// do: if its region is not attached any more, that is the error.
     pub(crate) fn transfer_failed(&self, target: Rank, lost: Lost) -> RmaError {
-        let refused = lost.at.filter(|_| lost.error == DeviceError::Refused);
+        let refused = lost.at.filter(|_| lost.error.may_be_refusal());
         let gone = refused.and_then(|at| self.is_gone(target, at));
         gone.unwrap_or_else(|| self.device_failed(target, lost.error))
     }

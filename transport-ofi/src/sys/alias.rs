@@ -6,13 +6,20 @@
 #![allow(unsafe_code)]
 
 use super::end::end;
-use std::fs::read_to_string;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use std::fs::read;
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// A second mapping of memory of this process; nothing is touched through it when it is gone.
 pub(crate) struct Alias {
     pages: Pages,
+    /// What comes in its place.
+    instead: &'static Instead,
     /// From the beginning of a page to the first byte.
     skip: usize,
     len: usize,
@@ -24,7 +31,8 @@ struct Pages {
     len: usize,
 }
 
-/// What is left of an alias that was cut: its addresses, with memory behind them that nobody has.
+/// What is left of an alias that was cut: its addresses, with memory behind them that nothing is
+/// kept in.
 pub(crate) struct Remains {
     /// Unmapped when it is dropped.
     _pages: Pages,
@@ -59,16 +67,18 @@ impl Alias {
         let whole = skip.checked_add(len).and_then(|len| len.checked_next_multiple_of(page));
         let whole = whole.filter(|_| len > 0).ok_or(NoAlias::Unfit)?;
         let first = base.wrapping_sub(skip);
-        let maps = read_to_string("/proc/self/maps");
+        // Bytes: a mapped file may have any name.
+        let maps = read("/proc/self/maps");
         let maps = maps.map_err(|error| refused("read of /proc/self/maps", &error))?;
         if !is_one_shared(&maps, first.addr(), whole) {
             return Err(NoAlias::Unfit);
         }
+        let instead = Instead::of(whole)?;
         // SAFETY: an old length of 0 maps the same pages once more, somewhere else, and leaves
         // what is there: they are shared, and follow each other in one file.
         let start = unsafe { libc::mremap(first.cast(), 0, whole, libc::MREMAP_MAYMOVE) };
         match NonNull::new(start.cast::<u8>()).filter(|_| start != libc::MAP_FAILED) {
-            Some(start) => Ok(Self { pages: Pages { start, len: whole }, skip, len }),
+            Some(start) => Ok(Self { pages: Pages { start, len: whole }, instead, skip, len }),
             None => Err(refused("mremap", &io::Error::last_os_error())),
         }
     }
@@ -77,10 +87,11 @@ impl Alias {
     pub(super) fn fresh(len: usize) -> Result<Self, NoAlias> {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        let instead = Instead::of(len)?;
         // SAFETY: it replaces nothing.
         let start = unsafe { libc::mmap(ptr::null_mut(), len, rights, flags, -1, 0) };
         match NonNull::new(start.cast::<u8>()).filter(|_| start != libc::MAP_FAILED) {
-            Some(start) => Ok(Self { pages: Pages { start, len }, skip: 0, len }),
+            Some(start) => Ok(Self { pages: Pages { start, len }, instead, skip: 0, len }),
             None => Err(refused("mmap", &io::Error::last_os_error())),
         }
     }
@@ -95,15 +106,51 @@ impl Alias {
     /// refuses, since the memory would not be safe from peers otherwise.
     pub(crate) fn cut(self) -> Remains {
         let Pages { start, len } = &self.pages;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        let (rights, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+        let (at, file) = (start.as_ptr().cast(), self.instead.file.as_raw_fd());
         // SAFETY: addresses of this alias, which no reference or safe code has.
-        let mapped = unsafe { libc::mmap(start.as_ptr().cast(), *len, protection, flags, -1, 0) };
+        let mapped = unsafe { libc::mmap(at, *len, rights, flags, file, 0) };
         if mapped == libc::MAP_FAILED {
-            end("memory of a window", "mmap");
+            end("memory of a window", ("mmap", last_errno()));
         }
         Remains { _pages: self.pages }
     }
+}
+
+/// What comes in the place of all aliases: a file as long as the longest. Only what is touched
+/// takes memory, and its mappings are no private memory of the process, which may be limited.
+struct Instead {
+    file: OwnedFd,
+    /// Bytes, of which it never has less.
+    len: AtomicUsize,
+}
+
+impl Instead {
+    /// That of this process, with so many bytes at least.
+    fn of(len: usize) -> Result<&'static Self, NoAlias> {
+        static INSTEAD: OnceLock<Instead> = OnceLock::new();
+        static MAKING: Mutex<()> = Mutex::new(());
+        let _turn = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+        let instead = match INSTEAD.get() {
+            Some(instead) => instead,
+            None => {
+                let file = memfd_create("rma-remains", MemfdFlags::CLOEXEC);
+                let file = file.map_err(|error| refused("memfd_create", &error.into()))?;
+                INSTEAD.get_or_init(|| Self { file, len: AtomicUsize::new(0) })
+            }
+        };
+        if instead.len.load(Relaxed) < len {
+            let grown = ftruncate(&instead.file, len as u64);
+            grown.map_err(|error| refused("ftruncate", &error.into()))?;
+            instead.len.store(len, Relaxed);
+        }
+        Ok(instead)
+    }
+}
+
+fn last_errno() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap_or_default()
 }
 
 fn refused(call: &'static str, error: &io::Error) -> NoAlias {
@@ -121,10 +168,10 @@ impl Drop for Pages {
 
 /// Whether these addresses are mapped, shared, from consecutive bytes of one file, by what
 /// /proc/self/maps says.
-fn is_one_shared(maps: &str, start: usize, len: usize) -> bool {
+fn is_one_shared(maps: &[u8], start: usize, len: usize) -> bool {
     let Some(end) = start.checked_add(len) else { return false };
     let (mut at, mut follows) = (start, None);
-    for line in maps.lines() {
+    for line in maps.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let Some(entry) = Entry::parse(line) else { return false };
         if entry.end <= at {
             continue;
@@ -150,23 +197,26 @@ struct Entry<'m> {
     is_shared: bool,
     offset: usize,
     /// Device and inode.
-    file: (&'m str, &'m str),
+    file: (&'m [u8], &'m [u8]),
 }
 
 impl<'m> Entry<'m> {
-    fn parse(line: &'m str) -> Option<Self> {
-        let mut words = line.split_ascii_whitespace();
-        let (start, end) = words.next()?.split_once('-')?;
-        let (rights, offset) = (words.next()?, words.next()?);
-        let number = |text| usize::from_str_radix(text, 16).ok();
+    fn parse(line: &'m [u8]) -> Option<Self> {
+        let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);
+        let mut ends = range.split(|byte| *byte == b'-').map(number);
         Some(Self {
-            start: number(start)?,
-            end: number(end)?,
-            is_shared: rights.ends_with('s') && rights.starts_with("rw"),
+            start: ends.next()??,
+            end: ends.next()??,
+            is_shared: rights.ends_with(b"s") && rights.starts_with(b"rw"),
             offset: number(offset)?,
             file: (words.next()?, words.next()?),
         })
     }
+}
+
+fn number(text: &[u8]) -> Option<usize> {
+    usize::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok()
 }
 
 #[cfg(test)]
@@ -174,7 +224,8 @@ mod tests {
     use super::{Alias, NoAlias, is_one_shared};
     use std::ptr;
 
-    const MAPS: &str = "\
+    const MAPS: &[u8] = b"\
+0100-0200 r--p 00000000 00:01 3 /a file \xff\xfe
 1000-3000 rw-s 00000000 00:01 7 /memfd:a (deleted)
 3000-4000 rw-s 00002000 00:01 7 /memfd:a (deleted)
 4000-5000 rw-s 00000000 00:01 7 /memfd:a (deleted)
@@ -238,6 +289,20 @@ mod tests {
         drop(remains);
         // SAFETY: mapped above, and not used any more.
         unsafe { libc::munmap(memory.cast(), 3 * 4096) };
+    }
+
+    /// Else windows that come and go use up what a process may have (RLIMIT_DATA).
+    #[test]
+    fn what_is_left_is_no_private_memory() {
+        let memory = map(4096, libc::MAP_SHARED);
+        // SAFETY: mapped above.
+        let alias = unsafe { Alias::new(memory, 4096) }.unwrap();
+        let start = alias.span().0.addr();
+        let remains = alias.cut();
+        assert!(is_one_shared(&std::fs::read("/proc/self/maps").unwrap(), start, 4096));
+        drop(remains);
+        // SAFETY: mapped above, and not used any more.
+        unsafe { libc::munmap(memory.cast(), 4096) };
     }
 
     #[test]

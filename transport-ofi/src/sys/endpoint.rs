@@ -213,10 +213,10 @@ impl Endpoint {
         self.begun(code, context)
     }
 
-    /// Closes it, so that nothing is touched any more that its operations were given. False if
-    /// libfabric refuses.
-    pub(crate) fn close(self) -> bool {
-        self.bare.close().is_ok()
+    /// Closes it, so that nothing is touched any more that its operations were given; or the
+    /// number of an error if libfabric refuses.
+    pub(crate) fn close(self) -> Result<(), c_int> {
+        self.bare.close().map(drop)
     }
 
     fn begun(&self, code: isize, context: *mut std::ffi::c_void) -> Result<(), Full> {

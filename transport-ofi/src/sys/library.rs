@@ -5,6 +5,9 @@ use super::infos::string;
 use super::layout::{FabricAttr, FidFabric, Info, version};
 use crate::OfiError;
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const SONAME: &CStr = c"libfabric.so.1";
 /// The oldest version whose interface is asked for; newer libraries still have it.
@@ -23,6 +26,52 @@ type DupInfo = unsafe extern "C" fn(*const Info) -> *mut Info;
 pub(super) type FreeInfo = unsafe extern "C" fn(*mut Info);
 type OpenFabric = unsafe extern "C" fn(*mut FabricAttr, *mut *mut FidFabric, *mut c_void) -> c_int;
 type StrError = unsafe extern "C" fn(c_int) -> *const c_char;
+
+/// Signals that libraries of providers (libpsm2, libpsm_infinipath) handle from when they are
+/// loaded on: they write files of their own and end the process.
+const SIGNALS: [c_int; 8] = [
+    libc::SIGINT,
+    libc::SIGILL,
+    libc::SIGABRT,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGSEGV,
+    libc::SIGTERM,
+    libc::SIGQUIT,
+];
+
+/// Held by the thread that loads.
+static LOADING: Mutex<()> = Mutex::new(());
+
+/// What the process does at these signals, which is the same again when this is dropped.
+struct KeptActions {
+    actions: [Option<libc::sigaction>; SIGNALS.len()],
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl KeptActions {
+    fn new() -> Self {
+        let turn = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+        let actions = SIGNALS.map(|signal| {
+            let mut action = MaybeUninit::uninit();
+            // SAFETY: it changes nothing, and has room for one action.
+            let code = unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) };
+            // SAFETY: written, unless the call failed.
+            (code == 0).then(|| unsafe { action.assume_init() })
+        });
+        Self { actions, _turn: turn }
+    }
+}
+
+impl Drop for KeptActions {
+    fn drop(&mut self) {
+        for (signal, action) in SIGNALS.into_iter().zip(&self.actions) {
+            let Some(action) = action else { continue };
+            // SAFETY: what the process itself had chosen to do at this signal.
+            unsafe { libc::sigaction(signal, action, ptr::null_mut()) };
+        }
+    }
+}
 
 /// libfabric, loaded into this process, where it stays: providers may leave threads behind.
 #[derive(Clone, Copy)]
@@ -45,9 +94,12 @@ impl Libfabric {
     }
 
     fn load_from(name: &CStr) -> Result<Libfabric, OfiError> {
-        // SAFETY: `name` ends in a zero. What a library does when it is loaded is what it does in
-        // every program that is linked with it.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        let handle = {
+            let _kept = KeptActions::new();
+            // SAFETY: `name` ends in a zero. What a library does when it is loaded is what it does
+            // in every program that is linked with it, but for what is kept.
+            unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) }
+        };
         if handle.is_null() {
             return Err(OfiError::Missing { reason: loader_says() });
         }
@@ -121,7 +173,7 @@ fn loader_says() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Libfabric, check_version};
+    use super::{KeptActions, Libfabric, SIGNALS, check_version};
     use crate::OfiError;
     use crate::sys::layout::version;
 
@@ -131,6 +183,32 @@ mod tests {
         let text = error.to_string();
         assert!(matches!(error, OfiError::Missing { .. }));
         assert!(text.contains("libfabric-of-nobody.so.1") && text.contains("libfabric1"), "{text}");
+    }
+
+    /// Of this process: the test runner has chosen what it does at SIGSEGV.
+    fn handlers() -> [usize; SIGNALS.len()] {
+        KeptActions::new().actions.map(|action| action.unwrap().sa_sigaction)
+    }
+
+    #[test]
+    fn to_load_changes_nothing_that_the_process_does_at_signals() {
+        let before = handlers();
+        if let Err(error @ OfiError::Missing { .. }) = Libfabric::load() {
+            println!("skipped: {error}");
+            return;
+        }
+        assert_eq!(handlers(), before);
+    }
+
+    #[test]
+    fn what_was_chosen_meanwhile_is_undone() {
+        // Of a signal that no other test looks at.
+        let before = handlers();
+        let kept = KeptActions::new();
+        // SAFETY: to ignore a signal runs no code.
+        unsafe { libc::signal(libc::SIGQUIT, libc::SIG_IGN) };
+        drop(kept);
+        assert_eq!(handlers(), before);
     }
 
     #[test]

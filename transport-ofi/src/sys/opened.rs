@@ -186,7 +186,7 @@ impl Drop for Passive {
     fn drop(&mut self) {
         // SAFETY: dropped here only.
         let endpoint = unsafe { ManuallyDrop::take(&mut self.endpoint) };
-        if endpoint.close() {
+        if endpoint.close().is_ok() {
             // SAFETY: as above.
             unsafe { ManuallyDrop::drop(&mut self.remains) };
         }
@@ -255,9 +255,10 @@ impl Drop for Exposed {
     fn drop(&mut self) {
         // SAFETY: dropped here only.
         let region = unsafe { ManuallyDrop::take(&mut self.region) };
-        let Ok((_, alias)) = region.close() else {
+        let (_, alias) = match region.close() {
+            Ok(below) => below,
             // Hardware may go on in these pages, whatever is mapped.
-            end("memory of a window", "fi_close");
+            Err(code) => end("memory of a window", ("fi_close", code)),
         };
         // A provider in the middle of a transfer goes on in what is left.
         let remains = alias.cut();

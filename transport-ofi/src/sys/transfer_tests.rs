@@ -184,7 +184,7 @@ fn what_is_cut_off_is_touched_no_more() {
         passive.read(&mut Vec::new());
     }
     assert!((arrived..LEN).all(|place| memory.at(place) == 0), "nothing came after the end");
-    assert!(active.close());
+    assert_eq!(active.close(), Ok(()));
     drop(source);
     for _ in 0..1000 {
         passive.read(&mut Vec::new());

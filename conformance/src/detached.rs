@@ -8,8 +8,8 @@ const LEN: usize = 40;
 /// Instead of an address.
 const OVER: u64 = u64::MAX;
 
-/// Whether an operation is done; if not, nothing was attached there, or it was cancelled with one of
-/// which that is so.
+/// Whether an operation is done; if not, nothing was attached there, or it was cancelled with one
+/// of which that is so.
 fn is_done(end: Result<(), RmaError>) -> bool {
     let not_attached = matches!(end, Err(RmaError::NotAttached { target: Rank(0), .. }));
     let is_cancelled = |error: &DeviceError| matches!(error, DeviceError::Cancelled(_));

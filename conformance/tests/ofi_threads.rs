@@ -39,7 +39,7 @@ fn private_memory() {
         let mut memory = vec![0u64; 4];
         // SAFETY: the vector lives until the window is freed, and is used through it only.
         let part = unsafe { RawPart::new(memory.as_mut_ptr().cast(), 32) };
-        let window = world.window(0, 8).create(part).unwrap();
+        let window = world.window(4, 8).create(part).unwrap();
         let text = window.explain();
         let why = "device: not used: memory that the device could not register";
         assert!(text.contains(why), "{text}");

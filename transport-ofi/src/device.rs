@@ -176,7 +176,8 @@ pub(crate) struct Memory(pub(crate) Arc<Device>);
 
 // SAFETY: a provider reaches this rank's memory by registrations only, which are of aliases: when
 // one is dropped it is closed, so that its key is refused, and the alias is cut, so that a transfer
-// in the middle touches other memory. Keys are random, or the provider's own, which repeats none.
+// in the middle touches other memory. Keys are random; where the provider chooses them, and may
+// repeat one, places are addresses in aliases, whose remains keep their addresses from others.
 unsafe impl Remote for Memory {
     fn explain(&self) -> String {
         let Device { opened, provider, .. } = &*self.0;

@@ -25,7 +25,7 @@ pub(crate) enum Lasting {
     /// Transfers to memory that is registered as long as any rank may operate there.
     Parts,
     /// Those to memory that may be detached meanwhile: what is refused there, no flush of
-    /// [`Parts`](Self::Parts) hears of.
+    /// [`Parts`](Self::Parts) hears of, unless the device has too few endpoints for both.
     Regions,
 }
 
@@ -150,7 +150,9 @@ impl Queues {
         // One thread at a time: one that is refused finds the queue that another has made just
         // before.
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let (queue, others) = (&self.all[place], || self.all().next());
+        let of_kind = if place < QUEUES { (1 << QUEUES) - 1 } else { u32::MAX << QUEUES };
+        let others = || self.with(of_kind).next().or_else(|| self.all().next());
+        let queue = &self.all[place];
         if let Some(queue) = queue.get().or_else(|| others().filter(|_| *refused)) {
             return Ok(queue);
         }

@@ -17,12 +17,13 @@ use crate::{Offer, OfiError};
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Addresses that an endpoint expects, and completions that it may have beyond its slots.
 const BATCH: usize = 32;
-/// Key of the registration of slots, where the provider takes ours.
-const KEY: u64 = 0x736c_6f74;
+/// The first key of registrations of slots, where the provider takes ours.
+const FIRST_KEY: u64 = 0x736c_6f74 << 32;
 
 /// What endpoints of a provider are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub(crate) struct Opened {
     key_size: usize,
     /// Whether the provider makes its progress by itself.
     progresses: bool,
+    /// The key of the next slots that are registered.
+    next_key: AtomicU64,
 }
 
 impl Opened {
@@ -72,7 +75,8 @@ impl Opened {
         let fabric = Arc::new(Fabric::open(library, found).map_err(failed)?);
         let domain = Arc::new(Domain::open(fabric.clone()).map_err(failed)?);
         let (library, progresses) = (*library, progress == PROGRESS_AUTO);
-        Ok(Self { library, provider, host, fabric, domain, modes, key_size, progresses })
+        let next_key = AtomicU64::new(FIRST_KEY);
+        Ok(Self { library, provider, host, fabric, domain, modes, key_size, progresses, next_key })
     }
 
     pub(crate) fn failed(&self, failed: (&'static str, c_int)) -> OfiError {
@@ -115,6 +119,11 @@ impl Opened {
         if self.key_size > size_of::<u64>() {
             return Err(self.unfit("has keys of more than 8 bytes, which rma does not pass on"));
         }
+        if self.chooses_keys() && !self.counts_by_address() {
+            return Err(
+                self.unfit("chooses keys, perhaps old ones again, for memory without addresses")
+            );
+        }
         Ok(())
     }
 
@@ -131,9 +140,10 @@ impl Opened {
         } else if self.modes & MR_ENDPOINT != 0 {
             return Err(self.unfit("registers memory for each endpoint, which rma does not do"));
         } else {
-            let span = slots.span();
+            // No two registrations of a domain may have one key.
+            let (span, key) = (slots.span(), self.next_key.fetch_add(1, Relaxed));
             // SAFETY: memory of the slots, on the heap.
-            let region = unsafe { self.domain.register(span, LOCAL, KEY, slots) };
+            let region = unsafe { self.domain.register(span, LOCAL, key, slots) };
             Buffers::Registered(region.map_err(failed)?)
         };
         let (buffers, room) = (Arc::new(buffers), count as usize + BATCH);

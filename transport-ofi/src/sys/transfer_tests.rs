@@ -144,8 +144,8 @@ fn what_is_not_exposed_is_refused() {
     }
 }
 
-/// A target that stands still, whose memory dies in the middle of a large transfer, and an origin
-/// that gives up: neither memory is touched afterwards, by whatever comes later.
+/// A target that stands still, whose memory dies in the middle of a large transfer: it is not
+/// touched afterwards, by whatever comes later. The origin gives up in the middle, too.
 #[test]
 fn what_is_cut_off_is_touched_no_more() {
     const LEN: usize = 32 << 20;
@@ -185,10 +185,6 @@ fn what_is_cut_off_is_touched_no_more() {
     }
     assert!((arrived..LEN).all(|place| memory.at(place) == 0), "nothing came after the end");
     assert_eq!(active.close(), Ok(()));
-    drop(source);
-    for _ in 0..1000 {
-        passive.read(&mut Vec::new());
-    }
 }
 
 #[test]

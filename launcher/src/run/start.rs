@@ -208,8 +208,11 @@ impl Starter {
                 break;
             }
         }
-        let _ = self.inputs.send(Input::Event(Event::StartEnded));
-        while self.hold.recv().is_ok() {}
+        // What ranks inherit is closed before the job can be over: the thread ends after it.
+        let Self { inputs, hold, common, .. } = self;
+        drop(common);
+        let _ = inputs.send(Input::Event(Event::StartEnded));
+        while hold.recv().is_ok() {}
     }
 
     fn rank(&self, rank: u32, files: Files) -> Result<Newborn, RunError> {

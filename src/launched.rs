@@ -6,20 +6,23 @@ use rma_launcher::{Client, Fate};
 use rma_transport_shm::Shm;
 use std::sync::Arc;
 
-/// What is known of the members of a job, whose launcher is told which leave.
+/// What is known of the members of a job, whose launcher is told how this rank leaves.
 struct Launched {
     members: Arc<dyn Members>,
     launcher: Arc<Client>,
+    tell: fn(&Client, Outcome),
 }
 
-/// Knows how this rank left, when what it sent has arrived: ranks of other hosts are told then.
-struct Across {
-    members: Arc<dyn Members>,
-    launcher: Arc<Client>,
+/// A transport whose rank tells its launcher, before its peers, how it leaves.
+fn told(launcher: Arc<Client>, transport: Transport, tell: fn(&Client, Outcome)) -> Transport {
+    let parts = transport.into_parts();
+    let members = Arc::new(Launched { members: parts.members, launcher, tell });
+    // SAFETY: those of one transport, which is no more, but for the members, which are its own.
+    unsafe { Transport::from_parts(Parts { members, ..parts }) }
 }
 
 /// The transport of a rank that knows its host by shared memory. If there are others, they hear of
-/// each other through their launcher.
+/// each other through their launcher, and of this rank when what it sent has arrived.
 pub(crate) fn across(launcher: &Arc<Client>, shm: Shm) -> Transport {
     if launcher.job().host.is_none() {
         return shm.into();
@@ -35,46 +38,19 @@ pub(crate) fn across(launcher: &Arc<Client>, shm: Shm) -> Transport {
             },
         );
     });
-    let parts = Transport::from(shm).into_parts();
-    let members = Arc::new(Across { members: parts.members, launcher: launcher.clone() });
-    // SAFETY: as in `tell`.
-    unsafe { Transport::from_parts(Parts { members, ..parts }) }
-}
-
-// SAFETY: `is_fork` is forwarded.
-unsafe impl Members for Across {
-    fn peer_state(&self, peer: WorldRank) -> PeerState {
-        self.members.peer_state(peer)
-    }
-
-    fn told(&self, peer: WorldRank) -> PeerState {
-        self.members.told(peer)
-    }
-
-    fn failed(&self) -> Option<WorldRank> {
-        self.members.failed()
-    }
-
-    fn is_fork(&self) -> bool {
-        self.members.is_fork()
-    }
-
-    fn depart(&self, outcome: Outcome) {
-        self.launcher.departed(match outcome {
+    told(launcher.clone(), shm.into(), |launcher, outcome| {
+        launcher.departed(match outcome {
             Outcome::Departed => Fate::Departed,
             Outcome::Holding => Fate::Holding,
             Outcome::Failed => Fate::Failed,
         });
-        self.members.depart(outcome);
-    }
+    })
 }
 
-/// The transport of a rank of that launcher.
+/// The transport of a rank of that launcher, which blames this rank then, and not one that fails
+/// because of it.
 pub(crate) fn tell(launcher: Arc<Client>, transport: Transport) -> Transport {
-    let parts = transport.into_parts();
-    let members = Arc::new(Launched { members: parts.members, launcher });
-    // SAFETY: those of one transport, which is no more, but for the members, which are its own.
-    unsafe { Transport::from_parts(Parts { members, ..parts }) }
+    told(launcher, transport, |launcher, outcome| launcher.leave(outcome == Outcome::Failed))
 }
 
 // SAFETY: `is_fork` is forwarded.
@@ -108,8 +84,7 @@ unsafe impl Members for Launched {
     }
 
     fn depart(&self, outcome: Outcome) {
-        // First, so that the launcher blames this rank and not one that fails because of it.
-        self.launcher.leave(outcome == Outcome::Failed);
+        (self.tell)(&self.launcher, outcome);
         self.members.depart(outcome);
     }
 }

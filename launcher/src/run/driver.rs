@@ -212,18 +212,9 @@ async fn run_job(
 
 fn plan(spec: &Spec, cpus: &[u32]) -> io::Result<Plan> {
     let job = Job {
-        rank: 0,
-        size: spec.ranks,
-        nodes: spec.nodes(),
         cores: cpus.len() as u32,
         oversubscribed: spec.ranks as usize > cpus.len(),
-        bound_cpus: Vec::new(),
-        explain: spec.explain,
-        wait_timeout: spec.wait_timeout,
-        hints: spec.hints.clone(),
-        config: config::told(spec),
-        progress_agent: spec.progress_agent,
-        host: None,
+        ..spec.job(spec.nodes())
     };
     let bind = match spec.bind {
         Bind::None => Vec::new(),

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use rma_core::{Config, Source};
 
+use super::config;
 use super::hosts::Remote;
+use crate::Job;
 
 /// Time that ranks have to end in order, unless told otherwise.
 const KILL_AFTER: Duration = Duration::from_secs(10);
@@ -165,6 +167,24 @@ impl Spec {
         match self.config.source("nodes") {
             Some(Source::Default) if self.nodes == 1 => self.config.nodes_of(self.ranks),
             _ => self.nodes,
+        }
+    }
+
+    /// What ranks are told of the job, but for their CPUs and who they are.
+    pub(super) fn job(&self, nodes: u32) -> Job {
+        Job {
+            rank: 0,
+            size: self.ranks,
+            nodes,
+            cores: 0,
+            oversubscribed: false,
+            bound_cpus: Vec::new(),
+            explain: self.explain,
+            wait_timeout: self.wait_timeout,
+            hints: self.hints.clone(),
+            config: config::told(self),
+            progress_agent: self.progress_agent,
+            host: None,
         }
     }
 

@@ -25,7 +25,6 @@ use tokio::task::JoinSet;
 use self::link::{Said, Stream};
 use self::rumours::{Message, Rumours};
 use self::talk::{Order, Print, Task, Word};
-use super::config;
 use super::cpus::ranges;
 use super::driver::Input;
 use super::machine::{Event, Exit, PARTING_GRACE};
@@ -33,7 +32,7 @@ use super::processes::Processes;
 use super::report::RunError;
 use super::spec::{Bind, Spec, Stdin};
 use super::start::in_foreground;
-use crate::{BOOTSTRAP_VAR, JOB_VAR, Job, RANK_VAR, SECRET_VAR, wire};
+use crate::{BOOTSTRAP_VAR, JOB_VAR, RANK_VAR, SECRET_VAR, wire};
 
 pub use self::agent::agent;
 pub(super) use self::link::{Relayed, Said as HostSaid};
@@ -190,7 +189,7 @@ impl Hosts {
             host: 0,
             first: 0,
             ranks: 0,
-            job: job(spec, remote),
+            job: spec.job(remote.hosts.len() as u32),
             program: program.as_os_str().as_bytes().to_vec(),
             called: bytes(&spec.program),
             args: spec.args.iter().map(bytes).collect(),
@@ -583,24 +582,6 @@ impl Hosts {
             }
             self.links.iter().for_each(Link::kill);
         }
-    }
-}
-
-/// What ranks are told of the job; each host adds what it knows.
-fn job(spec: &Spec, remote: &Remote) -> Job {
-    Job {
-        rank: 0,
-        size: spec.ranks,
-        nodes: remote.hosts.len() as u32,
-        cores: 0,
-        oversubscribed: false,
-        bound_cpus: Vec::new(),
-        explain: spec.explain,
-        wait_timeout: spec.wait_timeout,
-        hints: spec.hints.clone(),
-        config: config::told(spec),
-        progress_agent: spec.progress_agent,
-        host: None,
     }
 }
 

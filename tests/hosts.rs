@@ -4,8 +4,7 @@
 //! libfabric is, each says so and passes.
 //!
 //! `cargo test --workspace` builds `rma-run` and the examples; otherwise build them before.
-use rma::{LockKind, OfiError, Op, Rank, initialize};
-use rma_transport_ofi::Libfabric;
+use rma::{LockKind, Op, Rank, initialize};
 use rustix::process::{Signal, getpid, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -13,17 +12,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const SHELL: &str = "#!/bin/sh\nexec setsid --wait sh -c \"exec $2\"\n";
+mod libfabric;
 
-fn is_here() -> bool {
-    let loaded = Libfabric::load();
-    if let Err(error @ OfiError::Missing { .. }) = &loaded {
-        println!("skipped: {error}");
-        return false;
-    }
-    loaded.map(drop).unwrap();
-    true
-}
+const SHELL: &str = "#!/bin/sh\nexec setsid --wait sh -c \"exec $2\"\n";
 
 fn built(name: &str, how: &str) -> PathBuf {
     let test = std::env::current_exe().expect("the path of this test");
@@ -64,7 +55,7 @@ fn said(output: &Output, code: i32, lines: &[&str]) {
 
 #[test]
 fn the_examples_compute_the_same_on_two_hosts() {
-    if !is_here() {
+    if !libfabric::is_here() {
         return;
     }
     let example = |name: &str| built(&format!("examples/{name}"), "cargo build --examples");
@@ -76,7 +67,7 @@ fn the_examples_compute_the_same_on_two_hosts() {
 
 #[test]
 fn ranks_are_near_on_a_host_and_reach_others_by_the_network() {
-    if !is_here() {
+    if !libfabric::is_here() {
         return;
     }
     let test = "ranks_are_near_on_a_host_and_reach_others_by_the_network";
@@ -107,7 +98,7 @@ fn ranks_are_near_on_a_host_and_reach_others_by_the_network() {
 /// Ranks of both hosts hear that it is gone, wherever it was.
 #[test]
 fn a_rank_that_is_killed_on_another_host() {
-    if !is_here() {
+    if !libfabric::is_here() {
         return;
     }
     let test = "a_rank_that_is_killed_on_another_host";
@@ -128,7 +119,7 @@ fn a_rank_that_is_killed_on_another_host() {
 /// A rank that left in order while others wait for it is no failed one, and what it sent is there.
 #[test]
 fn a_rank_that_leaves_early_on_another_host() {
-    if !is_here() {
+    if !libfabric::is_here() {
         return;
     }
     let test = "a_rank_that_leaves_early_on_another_host";
@@ -208,7 +199,7 @@ fn a_cable_that_is_pulled() {
         let error = std::iter::repeat_with(|| world.barrier()).find_map(Result::err).unwrap();
         return println!("rank {} heard: {error}", world.rank().0);
     }
-    if !is_here() {
+    if !libfabric::is_here() {
         return;
     }
     let cable = match Cable::lay() {

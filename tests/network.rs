@@ -2,28 +2,19 @@
 //! In each test, the process that `cargo test` started is the launcher; its ranks run the test once
 //! more. Where no libfabric is, each says so and passes.
 use rma::testing::processes_with;
-use rma::{Config, Lock, LockKind, OfiError, Path, Rank, TransportKind, initialize_with};
+use rma::{Config, Lock, LockKind, Path, Rank, TransportKind, initialize_with};
 use rma_launcher::run::{Output, Report, Spec, run};
-use rma_transport_ofi::Libfabric;
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
+
+mod libfabric;
 
 fn config(provider: &str) -> Config {
     let mut config = Config::default();
     config.transport = TransportKind::Ofi;
     config.set("provider", provider).unwrap();
     config
-}
-
-fn is_here() -> bool {
-    let loaded = Libfabric::load();
-    if let Err(error @ OfiError::Missing { .. }) = &loaded {
-        println!("skipped: {error}");
-        return false;
-    }
-    loaded.map(drop).unwrap();
-    true
 }
 
 /// What ranks say that start with that provider, and with `FI_PROVIDER` as `filter`.
@@ -48,7 +39,7 @@ fn refusal(test: &str, provider: &str, filter: Option<&str>) -> Option<String> {
 
 #[test]
 fn a_provider_that_is_not_there() {
-    if !is_here() {
+    if !libfabric::is_here() {
         return;
     }
     let Some(said) = refusal("a_provider_that_is_not_there", "cxi", None) else { return };
@@ -58,7 +49,7 @@ fn a_provider_that_is_not_there() {
 
 #[test]
 fn a_variable_that_hides_the_provider() {
-    if !is_here() {
+    if !libfabric::is_here() {
         return;
     }
     let test = "a_variable_that_hides_the_provider";
@@ -70,7 +61,7 @@ fn a_variable_that_hides_the_provider() {
 /// The others do not wait for it for ever, whatever they do.
 #[test]
 fn a_rank_that_is_killed() {
-    if !is_here() {
+    if !libfabric::is_here() {
         return;
     }
     let job = || {
@@ -103,7 +94,7 @@ fn a_rank_that_is_killed() {
 #[test]
 fn a_put_that_is_given_up_is_cut_off() {
     const LEN: usize = 4 << 20;
-    if !is_here() {
+    if !libfabric::is_here() {
         return;
     }
     let mut config = config("tcp");
@@ -145,7 +136,7 @@ fn a_put_that_is_given_up_is_cut_off() {
 /// What a rank sends right before it leaves arrives, also at a rank that knew nothing of it.
 #[test]
 fn what_is_sent_before_leaving_arrives() {
-    if !is_here() {
+    if !libfabric::is_here() {
         return;
     }
     processes_with(config("tcp"), "what_is_sent_before_leaving_arrives", 3, |universe| {

@@ -157,7 +157,7 @@ impl Root {
         part: &PartRef,
         bytes: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        check_part(&self.inner.disk, &self.inner.key, name, rank, part, bytes)
+        check_part(&self.inner.disk, &self.inner.key, name, rank, part, 0..part.size, bytes)
     }
 
     /// Where two versions differ: of each rank, ranges of bytes, in whole blocks.
@@ -213,7 +213,7 @@ impl Root {
     pub fn restore(&self, name: &str, number: u64) -> Result<u64> {
         let catalog = self.closed(name)?;
         let found = held(&catalog, number)?;
-        let ranks = catalog.versions.last().map_or(0, |version| version.ranks);
+        let ranks = catalog.ranks().unwrap_or(0);
         if (0..ranks).any(|rank| catalog.is_plain(rank)) {
             let what = "what it holds was stored without transactions and is no version, and would \
                         be lost; open it with transactions first, which makes it one";
@@ -278,7 +278,7 @@ impl Root {
         if found.is_empty() {
             return Err(no_version(&catalog, number, "any rank"));
         }
-        let ranks = catalog.versions.last().map_or(0, |version| version.ranks);
+        let ranks = catalog.ranks().unwrap_or(0);
         let is_only = |rank: u32| catalog.numbers(rank) == [number] && !catalog.is_plain(rank);
         if (0..ranks).any(is_only) {
             return Err(PersistentError::OnlyVersion { name: name.to_owned(), version: number });
@@ -375,7 +375,7 @@ fn parts(version: &Version) -> impl Iterator<Item = (u32, &PartRef)> {
 
 /// Those that any rank can return to.
 fn counted(catalog: &Catalog) -> impl Iterator<Item = &Version> {
-    let ranks = catalog.versions.last().map_or(0, |version| version.ranks);
+    let ranks = catalog.ranks().unwrap_or(0);
     let serials: BTreeSet<_> = (0..ranks)
         .flat_map(|rank| catalog.kept(rank))
         .map(|version| (version.serial, version.alone))
@@ -386,7 +386,7 @@ fn counted(catalog: &Catalog) -> impl Iterator<Item = &Version> {
 
 /// The parts of a version, by rank.
 fn held(catalog: &Catalog, number: u64) -> Result<Vec<(u32, PartRef)>> {
-    let ranks = catalog.versions.last().map_or(0, |version| version.ranks);
+    let ranks = catalog.ranks().unwrap_or(0);
     let part = |rank| Some((rank, *catalog.version(rank, number)?.part_of(rank)?));
     let found: Vec<_> = (0..ranks).filter_map(part).collect();
     if found.is_empty() { Err(no_version(catalog, number, "any rank")) } else { Ok(found) }
@@ -394,9 +394,7 @@ fn held(catalog: &Catalog, number: u64) -> Result<Vec<(u32, PartRef)>> {
 
 fn no_version(catalog: &Catalog, number: u64, holder: &str) -> PersistentError {
     let numbers: BTreeSet<_> = counted(catalog).map(|version| version.number).collect();
-    let held: Vec<_> = numbers.iter().map(u64::to_string).collect();
-    let (name, version, holder) = (catalog.name.clone(), number.to_string(), holder.to_owned());
-    PersistentError::NoVersion { name, version, holder, held: held.join(", ") }
+    catalog.no_version(Some(number), holder.to_owned(), numbers)
 }
 
 fn summary(catalog: &Catalog) -> WindowSummary {

@@ -66,7 +66,7 @@ pub struct PersistentMemory {
     plain: AtomicBool,
     /// Whether it is to be so from the next commit of all ranks on.
     plain_next: AtomicBool,
-    /// Whether versions are kept from the next commit of all ranks on.
+    /// Whether commits from now on keep older versions.
     keep_all: AtomicBool,
     /// What is told of `state`, also while a commit holds that.
     told: Mutex<Told>,

@@ -38,7 +38,7 @@ impl Beginning {
                         another name, or delete it";
             return Err(PersistentError::Name { name: name(), what });
         }
-        if let Some(held) = catalog.versions.iter().map(|version| version.ranks).next_back()
+        if let Some(held) = catalog.ranks()
             && held != here
             && !hints.divides()
         {
@@ -124,28 +124,11 @@ impl Beginning {
         // One that cannot be read is not passed over in silence.
         let newest = self.catalog.newest(rank).map(drop);
         agree(comm, "opening a persistent window", newest, |()| [])?;
-        let mine = self.catalog.numbers(rank);
-        let all = comm.allgatherv(&mine)?;
-        let held = |number: &u64| all.iter().all(|one| one.contains(number));
-        let number = mine.into_iter().rev().find(held);
-        number.map(Some).ok_or_else(|| self.no_version(hints, "at all".into(), "every rank", rank))
-    }
-
-    fn no_version(
-        &self,
-        hints: &PersistentHints,
-        version: String,
-        holder: &str,
-        rank: u32,
-    ) -> PersistentError {
-        let numbers: Vec<_> = self.catalog.numbers(rank).iter().map(u64::to_string).collect();
-        let held = if numbers.is_empty() { "none".to_owned() } else { numbers.join(", ") };
-        PersistentError::NoVersion {
-            name: hints.name.clone(),
-            version,
-            holder: holder.to_owned(),
-            held,
-        }
+        let number = self.catalog.of_all(comm.size());
+        let numbers = || self.catalog.numbers(rank);
+        number
+            .map(Some)
+            .ok_or_else(|| self.catalog.no_version(None, "every rank".to_owned(), numbers()))
     }
 
     pub(super) fn choose(
@@ -164,8 +147,8 @@ impl Beginning {
             Some(number) => self.catalog.version(rank, number),
             None => self.catalog.newest(rank)?,
         };
-        let wanted = number.map_or("at all".to_owned(), |number| number.to_string());
-        let missing = || self.no_version(hints, wanted, &format!("rank {rank}"), rank);
+        let numbers = || self.catalog.numbers(rank);
+        let missing = || self.catalog.no_version(number, format!("rank {rank}"), numbers());
         let found = found.cloned().ok_or_else(missing)?;
         self.held = found.part_of(rank).map(|part| part.size);
         self.base = Some(found);

@@ -68,6 +68,22 @@ fn run_of(rank: usize, Range { start, end }: Range<usize>) -> [u64; 2] {
     [(rank as u64) << 32 | start as u64, (end - start) as u64]
 }
 
+impl Found {
+    /// What process `rank` has stored to the part of `owner`, in blocks; `None` if that is unknown.
+    fn note(&mut self, rank: usize, owner: usize, stored: Option<&[Range<usize>]>) {
+        match stored {
+            None if owner == rank => self.own = None,
+            Some(stored) if owner == rank => {
+                stored.iter().for_each(|run| add(&mut self.own, run.clone()));
+            }
+            Some(stored) if stored.len() <= RUNS_MAX => {
+                self.runs.extend(stored.iter().map(|run| run_of(owner, run.clone())));
+            }
+            _ => self.runs.push([(owner as u64) << 32, WHOLE]),
+        }
+    }
+}
+
 impl Tracker {
     pub(super) fn new(wish: DirtyTracking, comm: &Communicator, size: u64) -> Self {
         let transport = comm.transport();
@@ -163,30 +179,23 @@ impl Tracker {
     /// Takes the marks of what this process maps.
     fn take(&mut self) -> Found {
         let (rank, tracked) = (self.rank as usize, &self.tracked);
-        let mut own =
+        let own =
             (!self.whole && tracked.get(rank) == Some(&true)).then(|| vec![false; self.blocks()]);
+        let mut found = Found { own, runs: Vec::new(), is_lost: false };
         // If what follows does not come to its end, the marks are gone.
         self.whole = true;
-        let mut runs = Vec::new();
-        let Some(files) = &self.files else { return Found { own, runs, is_lost: false } };
+        let Some(files) = &self.files else { return found };
         files.each(|mapping, owners| {
             let owners = owners.iter().filter(|owner| tracked[**owner]);
             let mut known = None;
             for &owner in owners {
-                match known.get_or_insert_with(|| marked(mapping)) {
-                    None if owner == rank => own = None,
-                    Some(marked) if owner == rank => {
-                        marked.iter().for_each(|run| add(&mut own, run.clone()));
-                    }
-                    Some(marked) if marked.len() <= RUNS_MAX => {
-                        runs.extend(marked.iter().map(|run| run_of(owner, run.clone())));
-                    }
-                    _ => runs.push([(owner as u64) << 32, WHOLE]),
-                }
+                let stored = known.get_or_insert_with(|| marked(mapping));
+                found.note(rank, owner, stored.as_deref());
             }
         });
         // After them: one that has ended meanwhile was looked at, or is told of now.
-        Found { own, runs, is_lost: files.has_ended() }
+        found.is_lost = files.has_ended();
+        found
     }
 
     /// Three words of what was found, for all ranks.
@@ -332,22 +341,17 @@ mod tests {
     fn are_found(stored: &[[Option<Vec<usize>>; RANKS]; RANKS], mistake: Mistake) -> bool {
         let trackers: Vec<_> = (0..RANKS).map(tracker).collect();
         let found = |rank: usize| {
-            let (mut own, mut runs) = (Some(vec![false; BLOCKS]), Vec::new());
+            let own = Some(vec![false; BLOCKS]);
+            let mut found = Found { own, runs: Vec::new(), is_lost: false };
             for (part, blocks) in stored[rank].iter().enumerate() {
-                match blocks {
-                    None if part == rank => own = None,
-                    None => runs.push([(part as u64) << 32, WHOLE]),
-                    Some(blocks) if part == rank => {
-                        blocks.iter().for_each(|block| add(&mut own, *block..*block + 1));
-                    }
-                    Some(blocks) => {
-                        runs.extend(blocks.iter().map(|block| run_of(part, *block..*block + 1)));
-                    }
-                }
+                let runs = |blocks: &Vec<usize>| -> Vec<_> {
+                    blocks.iter().map(|block| *block..*block + 1).collect()
+                };
+                found.note(rank, part, blocks.as_ref().map(runs).as_deref());
             }
-            let mistakes = runs.iter_mut().filter(|_| mistake == Mistake::Divides);
+            let mistakes = found.runs.iter_mut().filter(|_| mistake == Mistake::Divides);
             mistakes.filter(|[_, count]| *count == WHOLE).for_each(|[_, count]| *count = 1);
-            Found { own, runs, is_lost: false }
+            found
         };
         let words: Vec<_> =
             trackers.iter().zip(0..).map(|(tracker, rank)| tracker.words(&found(rank))).collect();

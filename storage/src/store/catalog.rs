@@ -48,6 +48,16 @@ pub(crate) fn parse_part(file: &str) -> Option<(u32, u64)> {
     (part_file("", rank, serial).strip_prefix('/') == Some(file)).then_some((rank, serial))
 }
 
+/// The rank whose file it is, but for records of versions; only of names that are given here.
+pub(crate) fn owner(file: &str) -> Option<u32> {
+    let of = |kind: &str, name: fn(&str, u32) -> String| {
+        let rank = file.strip_prefix(kind)?.parse().ok()?;
+        (name("", rank).strip_prefix('/') == Some(file)).then_some(rank)
+    };
+    let part = parse_part(file).map(|(rank, _)| rank);
+    part.or_else(|| of("blocks.", blocks_file)).or_else(|| of("work.", work_file))
+}
+
 /// The number of what comes next.
 pub(crate) fn following(name: &str, number: u64) -> std::result::Result<u64, PersistentError> {
     let what = "its numbers are used up, as no commit has done: the name of a file `version.…` in \
@@ -127,6 +137,11 @@ impl Catalog {
         self.versions.is_empty() && self.damaged.is_empty()
     }
 
+    /// Among how many ranks the window is divided.
+    pub(crate) fn ranks(&self) -> Option<u32> {
+        self.versions.last().map(|version| version.ranks)
+    }
+
     pub(crate) fn highest_serial(&self) -> u64 {
         let damaged = self.damaged.iter().map(|damage| damage.serial);
         self.versions.iter().map(|version| version.serial).chain(damaged).max().unwrap_or(0)
@@ -155,7 +170,7 @@ impl Catalog {
     /// before the window was divided anew.
     pub(crate) fn kept(&self, rank: u32) -> Vec<&Version> {
         let mut held = self.of_rank(rank);
-        let ranks = self.versions.last().map(|version| version.ranks);
+        let ranks = self.ranks();
         held.retain(|version| version.state == State::Kept && Some(version.ranks) == ranks);
         held
     }
@@ -172,6 +187,28 @@ impl Catalog {
     /// The version of that number, as the rank holds it.
     pub(crate) fn version(&self, rank: u32, number: u64) -> Option<&Version> {
         self.kept(rank).into_iter().find(|version| version.number == number)
+    }
+
+    /// The newest number that each of so many ranks can return to.
+    pub(crate) fn of_all(&self, ranks: u32) -> Option<u64> {
+        let is_held = |number: &u64| (0..ranks).all(|rank| self.version(rank, *number).is_some());
+        self.numbers(0).into_iter().rev().find(is_held)
+    }
+
+    /// What says that `holder`, which has those numbers, has not that one, or none.
+    pub(crate) fn no_version(
+        &self,
+        number: Option<u64>,
+        holder: String,
+        there: impl IntoIterator<Item = u64>,
+    ) -> PersistentError {
+        let held: Vec<_> = there.into_iter().map(|number| number.to_string()).collect();
+        PersistentError::NoVersion {
+            name: self.name.clone(),
+            version: number.map_or("at all".to_owned(), |number| number.to_string()),
+            holder,
+            held: if held.is_empty() { "none".to_owned() } else { held.join(", ") },
+        }
     }
 
     /// The newest one, unless what came after it cannot be read.

@@ -225,7 +225,7 @@ impl Truth {
             for version in catalog.kept(rank) {
                 let part = version.part_of(rank).expect("part of a version of all");
                 let mut bytes = Vec::new();
-                check_part(medium, &key, NAME, rank, part, |block| {
+                check_part(medium, &key, NAME, rank, part, 0..part.size, |block| {
                     bytes.extend(block);
                     Ok(())
                 })?;

@@ -1,5 +1,5 @@
 //! A window that is one array, divided among ranks anew.
-use super::catalog::Catalog;
+use super::catalog::{Catalog, owner};
 use super::format::{PartRef, State};
 use crate::PersistentError;
 use core::ops::Range;
@@ -31,7 +31,7 @@ pub(crate) fn divide(
     rank: u32,
     sizes: &[u64],
 ) -> Result<Option<Vec<Piece>>, PersistentError> {
-    let Some(held) = catalog.versions.last().map(|version| version.ranks) else { return Ok(None) };
+    let Some(held) = catalog.ranks() else { return Ok(None) };
     let name = || catalog.name.clone();
     if (0..held).any(|rank| catalog.is_plain(rank)) {
         // Of the same ranks, the parts are what they are.
@@ -42,20 +42,23 @@ pub(crate) fn divide(
                     open it with transactions and the ranks that made it first";
         return Err(PersistentError::Mode { name: name(), what });
     }
-    let of_all = |number: &u64| (0..held).all(|rank| catalog.version(rank, *number).is_some());
     let number = match chosen {
         Chosen::Newest => None,
-        Chosen::OfAll => Some(catalog.numbers(0).into_iter().rev().find(of_all)),
-        Chosen::Number(number) => Some(Some(number)),
+        Chosen::OfAll => Some(catalog.of_all(held).ok_or_else(|| {
+            catalog.no_version(None, "every rank".to_owned(), catalog.numbers(rank))
+        })?),
+        Chosen::Number(number) => Some(number),
     };
     let mut parts = Vec::new();
     for rank in 0..held {
         let version = match number {
             None => catalog.newest(rank)?,
-            Some(number) => number.and_then(|number| catalog.version(rank, number)),
+            Some(number) => catalog.version(rank, number),
         };
         let part = version.and_then(|version| version.part_of(rank));
-        parts.push(*part.ok_or_else(|| missing(catalog, number.flatten(), rank))?);
+        parts.push(*part.ok_or_else(|| {
+            catalog.no_version(number, format!("rank {rank}"), catalog.numbers(rank))
+        })?);
     }
     if parts.iter().map(|part| part.size).eq(sizes.iter().copied()) {
         return Ok(None);
@@ -77,22 +80,12 @@ pub(crate) fn divide(
     Ok(Some(pieces))
 }
 
-fn missing(catalog: &Catalog, number: Option<u64>, rank: u32) -> PersistentError {
-    let numbers: Vec<_> = catalog.numbers(rank).iter().map(u64::to_string).collect();
-    PersistentError::NoVersion {
-        name: catalog.name.clone(),
-        version: number.map_or("at all".to_owned(), |number| number.to_string()),
-        holder: format!("rank {rank}"),
-        held: if numbers.is_empty() { "none".to_owned() } else { numbers.join(", ") },
-    }
-}
-
 /// Files of ranks that there are no more, since the window was divided among fewer: what of
 /// `catalog` a job of so many ranks removes, whose window it is. First the records, whose names are
 /// gone before the files are that they refer to.
 pub(crate) fn left_over(catalog: &Catalog, ranks: u32) -> (Vec<(u64, u32)>, Vec<String>) {
     // What cannot be read may be of more ranks; and if the newest is of others, it is still theirs.
-    let is_ours = catalog.versions.last().is_some_and(|version| version.ranks == ranks);
+    let is_ours = catalog.ranks() == Some(ranks);
     if !is_ours || !catalog.damaged.is_empty() {
         return (Vec::new(), Vec::new());
     }
@@ -103,10 +96,6 @@ pub(crate) fn left_over(catalog: &Catalog, ranks: u32) -> (Vec<(u64, u32)>, Vec<
     let of_all = catalog.versions.iter().filter(|version| version.alone.is_none());
     let needed = of_all.filter(|version| version.state != State::Deleted);
     let needed = needed.map(|version| version.ranks).max().unwrap_or(0).max(ranks);
-    let owner = |file: &str| -> Option<u32> {
-        let rest = ["part.", "blocks.", "work."].iter().find_map(|kind| file.strip_prefix(kind))?;
-        rest.split('.').next()?.parse().ok()
-    };
     let files = catalog.files.iter();
     let files = files.filter(|file| owner(file).is_some_and(|rank| rank >= needed));
     (records, files.cloned().collect())

@@ -7,6 +7,7 @@ use super::format::{
 };
 use super::medium::{Medium, MediumError};
 use crate::PersistentError;
+use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
 
 type Result<T> = std::result::Result<T, PersistentError>;
@@ -101,20 +102,22 @@ fn load_part<M: Medium>(
     part.map_err(|flaw| damaged(name, file, flaw.text()))
 }
 
-/// Reads all of a part of a version, block by block, and hands the bytes on.
+/// Reads these bytes of a part of a version, block by block, and hands them on.
 pub(crate) fn check_part<M: Medium>(
     medium: &M,
     key: &Key,
     name: &str,
     rank: u32,
     wanted: &PartRef,
-    mut block_is: impl FnMut(&[u8]) -> Result<()>,
+    range: Range<u64>,
+    mut bytes_are: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
     let part = load_part(medium, key, name, rank, wanted)?;
     let file = blocks_file(name, rank);
     let blocks = medium.open(&file)?;
     let mut bytes = vec![0; BLOCK];
-    for (number, block) in part.blocks.iter().enumerate() {
+    let numbers = (range.start / BLOCK as u64) as usize..blocks_of(range.end);
+    for (number, block) in part.blocks.iter().enumerate().take(numbers.end).skip(numbers.start) {
         let len = block_len(part.size, number);
         let what = || format!("{file}, block {number} of part {}", part.serial);
         match &blocks {
@@ -123,7 +126,9 @@ pub(crate) fn check_part<M: Medium>(
             None if block.slot().is_none() => bytes.fill(0),
             None => return Err(damaged(name, file, "it is missing")),
         }
-        block_is(&bytes[..len])?;
+        let first = number as u64 * BLOCK as u64;
+        let here = |at: u64| (at.max(first) - first).min(len as u64) as usize;
+        bytes_are(&bytes[here(range.start)..here(range.end)])?;
     }
     Ok(())
 }
@@ -338,28 +343,14 @@ impl<M: Medium> PartStore<M> {
 
     /// Gives the part the bytes of these pieces, one behind the other.
     pub(crate) fn fill_from(&self, pieces: &[Piece]) -> Result<()> {
-        let (mut bytes, mut at) = (vec![0; BLOCK], 0);
+        let mut at = 0;
         for Piece { rank, part, range } in pieces {
-            let manifest = load_part(&self.medium, &self.key, &self.name, *rank, part)?;
-            let file = blocks_file(&self.name, *rank);
-            let blocks = self.medium.open(&file)?;
-            let blocks =
-                blocks.ok_or_else(|| damaged(&self.name, file.clone(), "it is missing"))?;
-            let numbers = (range.start / BLOCK as u64) as usize..blocks_of(range.end);
-            for (number, block) in manifest.blocks.iter().enumerate().take(numbers.end) {
-                if number < numbers.start {
-                    continue;
-                }
-                let bytes = &mut bytes[..block_len(part.size, number)];
-                let what = || format!("{file}, block {number} of part {}", part.serial);
-                read_block(&self.medium, &blocks, block, bytes)
-                    .map_err(|flaw| damaged(&self.name, what(), flaw))?;
-                let first = number as u64 * BLOCK as u64;
-                let here = |at: u64| (at.max(first) - first).min(bytes.len() as u64) as usize;
-                let bytes = &bytes[here(range.start)..here(range.end)];
-                self.medium.write_at(&self.work, bytes, at)?;
+            let (medium, range) = (&self.medium, range.clone());
+            check_part(medium, &self.key, &self.name, *rank, part, range, |bytes| {
+                medium.write_at(&self.work, bytes, at)?;
                 at += bytes.len() as u64;
-            }
+                Ok(())
+            })?;
         }
         Ok(())
     }

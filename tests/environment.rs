@@ -10,6 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+mod stopped;
+
+use stopped::{is_stopped, stop};
+
 const MIB: usize = 1 << 20;
 const GIB: usize = 1 << 30;
 /// Set where /dev/shm is a private mount of 1 MiB.
@@ -453,17 +457,14 @@ const OVER: u64 = 2;
 /// Two seconds of operations on a process in state T; returns how many.
 fn operate_while_stopped(window: &Window, pid: u32) -> u64 {
     let process = Pid::from_raw(pid.cast_signed()).unwrap();
-    kill_process(process, Signal::STOP).unwrap();
-    while state(pid) != 'T' {
-        std::thread::yield_now();
-    }
+    stop(process);
     let since = Instant::now();
     let mut count = 0;
     while since.elapsed() < Duration::from_secs(2) || count == 0 {
         operate(window);
         count += 1;
     }
-    assert_eq!(state(pid), 'T', "it was stopped all the time");
+    assert!(is_stopped(process), "it was stopped all the time");
     let epoch = window.lock_all().unwrap();
     epoch.fetch_and_op(STOPPED, OVER, Op::Replace, 1u64).unwrap();
     epoch.unlock().unwrap();
@@ -491,13 +492,6 @@ fn operate(window: &Window) -> bool {
     let over = epoch.fetch_and_op(STOPPED, OVER, Op::NoOp, 0u64).unwrap();
     epoch.unlock().unwrap();
     over != 0
-}
-
-/// State of a process in /proc, such as R, S or T (stopped).
-fn state(pid: u32) -> char {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // After the name, which may hold anything, in parentheses.
-    stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
 }
 
 #[test]

@@ -9,6 +9,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 mod libfabric;
+mod stopped;
+
+use stopped::stop;
 
 fn config(provider: &str) -> Config {
     let mut config = Config::default();
@@ -110,7 +113,7 @@ fn a_put_that_is_given_up_is_cut_off() {
             // The device is connected, and the target's part is known.
             epoch.put(0, &vec![1u8; LEN]).unwrap();
             epoch.flush().unwrap();
-            kill_process(other, Signal::STOP).unwrap();
+            stop(other);
             let mut buffer = vec![2u8; LEN];
             let refused = epoch.put(0, &buffer).unwrap_err();
             assert!(refused.to_string().contains("within the wait timeout"), "{refused}");

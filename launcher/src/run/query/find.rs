@@ -19,6 +19,8 @@ use crate::wire::{self, FRAME_MAX};
 
 /// Launchers that are asked at a time.
 const AT_A_TIME: usize = 16;
+/// How long a launcher that ended the connection is left alone.
+const AGAIN: Duration = Duration::from_millis(10);
 
 /// A launcher that listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +37,8 @@ enum Reply {
     Job(JobView),
     /// None, of a launcher that is the user's own, or that the superuser asked.
     Failed(QueryError),
+    /// None, of such a launcher, which ended the connection.
+    Closed(QueryError),
     /// More callers wait there than may, so that it is not known whose process listens.
     Full(QueryError),
 }
@@ -86,8 +90,18 @@ fn connected(socket: &str) -> rustix::io::Result<UnixStream> {
     Ok(stream.into())
 }
 
-/// Asks a launcher; `None` if another user's process listens there, or none any more.
+/// Asks a launcher; `None` if another user's process listens there, or none any more. One that
+/// ends the connection is asked again: it has too many callers, or is about to end.
 fn query(found: &Found, deadline: Instant) -> Option<Reply> {
+    loop {
+        match query_once(found, deadline)? {
+            Reply::Closed(_) if Instant::now() < deadline => thread::sleep(AGAIN),
+            reply => return Some(reply),
+        }
+    }
+}
+
+fn query_once(found: &Found, deadline: Instant) -> Option<Reply> {
     let launcher = found.launcher;
     let silent = |source: io::Error| QueryError::Silent { launcher, source };
     let stream = match connected(&found.socket) {
@@ -119,7 +133,12 @@ fn query(found: &Found, deadline: Instant) -> Option<Reply> {
         Err(error) if error.kind() == ErrorKind::TimedOut => {
             Reply::Failed(silent(io::Error::other(format!("no answer within {PATIENCE:?}"))))
         }
-        Err(error) => Reply::Failed(silent(error)),
+        Err(error) => match error.kind() {
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+                Reply::Closed(silent(error))
+            }
+            _ => Reply::Failed(silent(error)),
+        },
     })
 }
 
@@ -171,7 +190,7 @@ fn sorted(replies: Vec<Reply>) -> (Vec<JobView>, Option<QueryError>, Option<Quer
     for reply in replies {
         match reply {
             Reply::Job(view) => jobs.push(view),
-            Reply::Failed(error) => failed = Some(error),
+            Reply::Failed(error) | Reply::Closed(error) => failed = Some(error),
             Reply::Full(error) => full = Some(error),
         }
     }
@@ -294,6 +313,39 @@ mod tests {
         };
         let reply = answered("trickle", Duration::from_millis(50), trickle);
         assert_failed(&reply, "does not answer: no answer within 5s");
+    }
+
+    #[test]
+    fn a_launcher_that_turns_a_caller_away_is_asked_again() {
+        let (found, socket) = listens("away", 8);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let listener = UnixListener::from(socket);
+                for _ in 0..3 {
+                    drop(listener.accept().unwrap());
+                }
+                let (mut stream, _) = listener.accept().unwrap();
+                wire::write(&mut stream, &Answer::View { view: view() }).unwrap();
+            });
+            let reply = query(&found, Instant::now() + LONG);
+            assert!(matches!(reply, Some(Reply::Job(got)) if got == view()));
+        });
+        // It is gone.
+        let reply = query(&found, Instant::now() + LONG);
+        assert!(reply.is_none(), "{reply:?}");
+    }
+
+    #[test]
+    fn a_launcher_that_ends_while_it_is_asked_is_none() {
+        let (found, socket) = listens("ends", 8);
+        thread::scope(|scope| {
+            let asked = scope.spawn(|| query(&found, Instant::now() + LONG));
+            let listener = UnixListener::from(socket);
+            let caller = listener.accept().unwrap();
+            drop(listener);
+            drop(caller);
+            assert!(asked.join().unwrap().is_none());
+        });
     }
 
     #[test]

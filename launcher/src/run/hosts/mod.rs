@@ -652,17 +652,17 @@ mod tests {
     use crate::wire::FromLauncher;
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-    /// Two hosts of a rank each, and what is ordered there.
-    fn two() -> (Hosts, [UnboundedReceiver<Order>; 2], UnboundedReceiver<Input>) {
-        let parts = [("a", 0), ("b", 1)];
-        let parts = parts.map(|(name, first)| HostPart { name: name.into(), first, ranks: 1 });
+    /// Hosts `a` and `b` of so many ranks, and what is ordered there.
+    fn two(ranks: [u32; 2]) -> (Hosts, [UnboundedReceiver<Order>; 2], UnboundedReceiver<Input>) {
+        let part = |name: &str, first, ranks| HostPart { name: name.into(), first, ranks };
+        let parts = [part("a", 0, ranks[0]), part("b", ranks[0], ranks[1])];
         let (sender, inputs) = unbounded_channel();
         let mut hosts = Hosts::unconnected(&parts);
         hosts.inputs = Some(sender);
         let orders = parts.map(|part| {
             let (orders, ordered) = unbounded_channel();
             hosts.links.push(Link {
-                left: vec![part.first],
+                left: (part.first..part.first + part.ranks).collect(),
                 part,
                 orders,
                 shell: None,
@@ -678,9 +678,16 @@ mod tests {
         (hosts, orders, inputs)
     }
 
+    #[test]
+    fn each_rank_has_a_host() {
+        let (hosts, ..) = two([2, 1]);
+        let names = [0, 1, 2, 3].map(|rank| hosts.name_of(rank));
+        assert_eq!(names, [Some("a"), Some("a"), Some("b"), None]);
+    }
+
     #[tokio::test]
     async fn a_rank_whose_connection_outlives_it_is_gone_for_other_hosts() {
-        let (mut hosts, [_a, mut b], mut inputs) = two();
+        let (mut hosts, [_a, mut b], mut inputs) = two([1, 1]);
         for rank in 0..2 {
             hosts.hear(rank as usize, Said::Word(Word::Joined { rank }));
         }

@@ -20,6 +20,7 @@ use tokio::time::MissedTickBehavior;
 
 pub(in super::super) use super::super::output::Stream;
 
+use super::super::bootstrap;
 use super::super::driver::Input;
 use super::super::lines::Tail;
 use super::super::output::lock;
@@ -194,7 +195,8 @@ impl Conversation {
         loop {
             let is_ready = self.is_ready.load(Ordering::Relaxed);
             let limit = if is_ready { self.task.silence } else { GREETED_IN };
-            let word = match tokio::time::timeout(limit, read(&mut self.from)).await {
+            let word = bootstrap::read(&mut self.from, FRAME_MAX);
+            let word = match tokio::time::timeout(limit, word).await {
                 Err(_) => {
                     return Some(format!("it has said nothing for {} s", limit.as_secs_f64()));
                 }
@@ -289,14 +291,6 @@ async fn greeting(from: &mut BufReader<Receiver>) -> io::Result<()> {
             return Err(io::Error::other(why));
         }
     }
-}
-
-async fn read(from: &mut BufReader<Receiver>) -> io::Result<Word> {
-    let mut prefix = [0; 4];
-    from.read_exact(&mut prefix).await?;
-    let mut body = vec![0; wire::announced(prefix, FRAME_MAX)?];
-    from.read_exact(&mut body).await?;
-    wire::decode(&body)
 }
 
 /// Writes orders, and that this launcher is there, until the agent reads no more. An order that is

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 
 use rustix::process::{Pid, Rlimit, Signal, kill_process_group};
 use tokio::sync::mpsc::UnboundedSender;
@@ -336,53 +336,44 @@ impl Driver<'_> {
         if let (Some(stdin), Some(feed)) = (pipes.0, newborn.feed.take()) {
             feed.start(stdin).map_err(failed)?;
         }
-        let [tail, error_tail] = [(); 2].map(|()| Arc::new(Mutex::new(Tail::default())));
-        self.tails.push(Arc::clone(&tail));
-        self.error_tails.push(Arc::clone(&error_tail));
         let out = pipes.1.map(receiver).transpose().map_err(failed)?;
         let err = pipes.2.map(receiver).transpose().map_err(failed)?;
-        let label = (self.spec.label && self.spec.output == Output::Forward).then_some(rank);
-        let both = vec![Arc::clone(&tail), error_tail];
-        for (stream, pipe, tails) in [(Stream::Out, out, vec![tail]), (Stream::Err, err, both)] {
-            let Some(pipe) = pipe else { continue };
-            let lines = Lines::new(label, line_limit(ranks));
-            let (sink, stop) = (self.sink.clone(), self.stop.subscribe());
-            let source = Source::Pipe(pipe);
-            self.readers.spawn(forward((rank, stream), source, lines, tails, sink, stop));
+        for (stream, pipe) in [(Stream::Out, out), (Stream::Err, err)] {
+            if let Some(pipe) = pipe {
+                self.read(rank, stream, Source::Pipe(pipe));
+            }
         }
         Ok(())
     }
-}
 
-impl Driver<'_> {
     /// Reads what ranks of other hosts print; to their files, if they have some.
     pub(super) fn read_hosts(
         &mut self,
         streams: Streams,
         files: Vec<Files>,
     ) -> Result<(), RunError> {
-        let ranks = self.spec.ranks;
         let what = "starting a thread for output files";
         let writer = write_files().map_err(|source| RunError::System { what, source })?;
-        self.tails = (0..ranks).map(|_| Arc::default()).collect();
-        self.error_tails = (0..ranks).map(|_| Arc::default()).collect();
         let mut files: Vec<_> = files.into_iter().flatten().flatten().map(Some).collect();
         for (rank, stream, relayed) in streams {
             let file = files.get_mut(rank as usize * 2 + stream as usize).and_then(Option::take);
-            if let Some(file) = file {
-                self.readers.spawn(keep(relayed, Arc::new(file), writer.clone()));
-                continue;
+            match file {
+                Some(file) => _ = self.readers.spawn(keep(relayed, Arc::new(file), writer.clone())),
+                None => self.read(rank, stream, Source::Host(relayed)),
             }
-            let label = (self.spec.label && self.spec.output == Output::Forward).then_some(rank);
-            let lines = Lines::new(label, line_limit(ranks));
-            let of_errors = self.error_tails.get(rank as usize).filter(|_| stream == Stream::Err);
-            let tails = self.tails.get(rank as usize).into_iter().chain(of_errors);
-            let tails = tails.map(Arc::clone).collect();
-            let (sink, stop) = (self.sink.clone(), self.stop.subscribe());
-            let source = Source::Host(relayed);
-            self.readers.spawn(forward((rank, stream), source, lines, tails, sink, stop));
         }
         Ok(())
+    }
+
+    /// Has a stream of a rank printed, and its end kept.
+    fn read(&mut self, rank: u32, stream: Stream, source: Source) {
+        let label = (self.spec.label && self.spec.output == Output::Forward).then_some(rank);
+        let lines = Lines::new(label, line_limit(self.spec.ranks));
+        let of_errors = self.error_tails.get(rank as usize).filter(|_| stream == Stream::Err);
+        let tails = self.tails.get(rank as usize).into_iter().chain(of_errors);
+        let tails = tails.map(Arc::clone).collect();
+        let (sink, stop) = (self.sink.clone(), self.stop.subscribe());
+        self.readers.spawn(forward((rank, stream), source, lines, tails, sink, stop));
     }
 }
 

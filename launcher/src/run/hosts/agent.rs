@@ -127,7 +127,7 @@ async fn serve() -> u8 {
     let prepared = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
-            voice.say(&Word::Refused { why: error.to_string(), code: error.exit_code() });
+            voice.say(&Word::NotStarted { why: error.to_string(), code: error.exit_code() });
             drop(voice);
             let _ = speaker.join();
             return 1;

@@ -312,7 +312,7 @@ impl Hosts {
                 self.start_if_ready();
                 return Vec::new();
             }
-            Word::Refused { why, code } | Word::NotStarted { why, code } => {
+            Word::NotStarted { why, code } => {
                 let host = link.part.name.clone();
                 return vec![Input::NotStarted(RunError::Host { host, why, code })];
             }

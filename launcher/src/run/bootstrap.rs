@@ -53,7 +53,7 @@ impl Plan {
     }
 
     /// Ranks on this machine.
-    fn here(&self) -> Range<u32> {
+    pub(super) fn here(&self) -> Range<u32> {
         match &self.job.host {
             Some(host) => host.first..host.first + host.ranks,
             None => 0..self.job.size,

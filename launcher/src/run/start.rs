@@ -47,13 +47,11 @@ pub(super) struct Common {
     pub(super) host: Option<OnHost>,
 }
 
-/// The ranks of a host.
+/// One of several hosts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OnHost {
-    /// Which of the hosts this is.
+    /// Which of them this is.
     pub(super) node: u32,
-    pub(super) first: u32,
-    pub(super) ranks: u32,
     /// Rank 0 reads a pipe, into which its [`Newborn`] leads.
     pub(super) has_input: bool,
 }
@@ -191,8 +189,8 @@ impl Starter {
     }
 
     fn run(mut self) {
-        let first = self.common.host.map_or(0, |host| host.first);
-        for (rank, files) in (first..).zip(std::mem::take(&mut self.files)) {
+        let here = self.common.plan.here();
+        for (rank, files) in here.zip(std::mem::take(&mut self.files)) {
             if !matches!(self.hold.try_recv(), Err(mpsc::TryRecvError::Empty)) {
                 break;
             }
@@ -249,8 +247,9 @@ impl Starter {
             };
         }
         let place = match common.host {
-            Some(OnHost { node, first, ranks, .. }) => {
-                Place { node, local_rank: rank - first, local_size: ranks }
+            Some(OnHost { node, .. }) => {
+                let here = common.plan.here();
+                Place { node, local_rank: rank - here.start, local_size: here.len() as u32 }
             }
             None => Place::of(rank, spec.ranks, spec.nodes()),
         };

@@ -230,7 +230,7 @@ impl Hosts {
                 cpus: 0,
                 address: String::new(),
                 running: Vec::new(),
-                left: (part.first..part.first + part.ranks).collect(),
+                left: part.range().collect(),
             });
         }
         Ok((hosts, streams))
@@ -246,7 +246,7 @@ impl Hosts {
     ) -> Result<(Pid, UnboundedSender<Order>), RunError> {
         let (orders, said) = tokio::sync::mpsc::unbounded_channel();
         let mut outputs = Vec::new();
-        for rank in part.first..part.first + part.ranks {
+        for rank in part.range() {
             for stream in [Stream::Out, Stream::Err] {
                 let (sender, relayed) = link::relay(rank, stream, orders.clone());
                 outputs.push(sender);
@@ -273,10 +273,9 @@ impl Hosts {
     }
 
     fn unconnected(parts: &[HostPart]) -> Hosts {
-        let ranks = |part: &HostPart| part.first..part.first + part.ranks;
         Hosts {
             links: Vec::new(),
-            rumours: Rumours::new(parts.iter().map(ranks).collect()),
+            rumours: Rumours::new(parts.iter().map(HostPart::range).collect()),
             conversations: JoinSet::new(),
             inputs: None,
             paused: Arc::new(watch::Sender::new(vec![0; parts.len()])),
@@ -340,7 +339,7 @@ impl Hosts {
             | Word::CoreDumped { rank }
             | Word::OutOfMemory { rank } => rank,
         };
-        if !(link.part.first..link.part.first + link.part.ranks).contains(&rank) {
+        if !link.part.range().contains(&rank) {
             return self.lost(host, format!("its agent told of rank {rank}, which is elsewhere"));
         }
         self.hear_of(host, rank, word).into_iter().collect()
@@ -461,9 +460,9 @@ impl Hosts {
         }
         let over = self.links.iter().any(|link| link.part.ranks > link.cpus);
         let line = |link: &Link| {
-            let HostPart { name, first, ranks } = &link.part;
-            let ranks: Vec<u32> = (*first..first + ranks).collect();
-            let (ranks, cpus, address) = (ranges(&ranks), link.cpus, &link.address);
+            let Link { part, cpus, address, .. } = link;
+            let ranks: Vec<u32> = part.range().collect();
+            let (name, ranks) = (&part.name, ranges(&ranks));
             format!("host {name}: ranks {ranks} on {cpus} CPUs, reached at {address}")
         };
         Some((over, self.links.iter().map(line).collect()))
@@ -497,8 +496,7 @@ impl Hosts {
     }
 
     fn of(&self, rank: u32) -> Option<&Link> {
-        let holds = |part: &HostPart| (part.first..part.first + part.ranks).contains(&rank);
-        self.links.iter().find(|link| holds(&link.part))
+        self.links.iter().find(|link| link.part.range().contains(&rank))
     }
 
     /// Starts no more ranks; says so the first time, and whether none was started at all.
@@ -513,7 +511,7 @@ impl Hosts {
     /// Passes on what ranks are answered.
     pub(super) fn answer(&self, ranks: &[u32], frame: &[u8]) {
         for link in &self.links {
-            let part = link.part.first..link.part.first + link.part.ranks;
+            let part = link.part.range();
             let ranks: Vec<u32> =
                 ranks.iter().copied().filter(|rank| part.contains(rank)).collect();
             if !ranks.is_empty() {
@@ -662,7 +660,7 @@ mod tests {
         let orders = parts.map(|part| {
             let (orders, ordered) = unbounded_channel();
             hosts.links.push(Link {
-                left: (part.first..part.first + part.ranks).collect(),
+                left: part.range().collect(),
                 part,
                 orders,
                 shell: None,

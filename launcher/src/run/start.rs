@@ -19,7 +19,7 @@ use super::bootstrap::Plan;
 use super::cpus;
 use super::driver::{Driver, Input};
 use super::hosts::{Relayed, Streams};
-use super::lines::{Lines, Tail};
+use super::lines::{Lines, Tail, last_lines};
 use super::machine::Event;
 use super::output::{Source, Stream, forward, line_limit, lock, receiver};
 use super::program;
@@ -80,16 +80,7 @@ pub(super) fn last_words(folder: &Path, rank: u32) -> String {
     if push_end(&mut tail, path).is_err() {
         return String::new();
     }
-    last_lines(&tail)
-}
-
-/// The last lines of what a rank printed, to follow a line of the launcher.
-pub(super) fn last_lines(tail: &Tail) -> String {
-    const LINES: usize = 5;
-    let text = tail.text();
-    let lines: Vec<_> = text.lines().collect();
-    let last = lines.iter().skip(lines.len().saturating_sub(LINES));
-    last.map(|line| format!("\n  {line}")).collect()
+    last_lines(&tail.text())
 }
 
 /// Adds the end of a file.

@@ -22,7 +22,7 @@ pub(in super::super) use super::super::output::Stream;
 
 use super::super::bootstrap;
 use super::super::driver::Input;
-use super::super::lines::Tail;
+use super::super::lines::{Tail, last_lines};
 use super::super::output::lock;
 use super::super::spawn::{detach, watch};
 use super::shown;
@@ -264,9 +264,8 @@ fn explain(command: &str, status: Option<ExitStatus>, is_ready: bool, said: &str
         (_, None) => "closed its output".to_owned(),
     };
     // What an agent has said was shown.
-    let said: Vec<&str> = if is_ready { Vec::new() } else { said.lines().collect() };
-    let said = said[said.len().saturating_sub(5)..].iter().map(|line| format!("\n  {line}"));
-    format!("{command} {what}{}", said.collect::<String>())
+    let said = if is_ready { String::new() } else { last_lines(said) };
+    format!("{command} {what}{said}")
 }
 
 /// Reads until the agent's first line.

@@ -101,7 +101,7 @@ pub fn initialize_with(mut config: Config) -> Result<Universe, StartError> {
                 naps: config.naps,
             };
             let (here, address) = match &job.host {
-                Some(host) => (host.first..host.first + host.ranks, &*host.address),
+                Some(host) => (host.range(), &*host.address),
                 None => (0..job.size, LOOP_BACK),
             };
             // SAFETY: the launcher, which has proved that it is the job's own, lets one process be

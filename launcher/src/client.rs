@@ -66,6 +66,13 @@ pub struct Host {
     pub address: String,
 }
 
+impl Host {
+    /// Its ranks.
+    pub fn range(&self) -> Range<u32> {
+        self.first..self.first + self.ranks
+    }
+}
+
 /// How a rank left, as ranks of other hosts are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {

@@ -53,9 +53,9 @@ impl Plan {
     }
 
     /// Ranks on this machine.
-    fn here(&self) -> Range<u32> {
+    pub(super) fn here(&self) -> Range<u32> {
         match &self.job.host {
-            Some(host) => host.first..host.first + host.ranks,
+            Some(host) => host.range(),
             None => 0..self.job.size,
         }
     }
@@ -251,7 +251,11 @@ async fn write<T: Wire>(stream: &mut TcpStream, message: &T) -> io::Result<()> {
     stream.write_all(&wire::encode(message)?).await
 }
 
-async fn read<T: Wire>(from: &mut (impl AsyncReadExt + Unpin), max: usize) -> io::Result<T> {
+/// Reads a frame of at most `max` bytes.
+pub(super) async fn read<T: Wire>(
+    from: &mut (impl AsyncReadExt + Unpin),
+    max: usize,
+) -> io::Result<T> {
     let mut prefix = [0; 4];
     from.read_exact(&mut prefix).await?;
     let mut body = vec![0; wire::announced(prefix, max)?];

@@ -123,6 +123,14 @@ impl Tail {
     }
 }
 
+/// The last lines of what was printed, to follow a line of the launcher.
+pub(super) fn last_lines(text: &str) -> String {
+    const LINES: usize = 5;
+    let lines: Vec<_> = text.lines().collect();
+    let last = lines.iter().skip(lines.len().saturating_sub(LINES));
+    last.map(|line| format!("\n  {line}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

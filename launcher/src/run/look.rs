@@ -3,7 +3,6 @@
 use std::os::fd::AsFd;
 
 use super::driver::Driver;
-use super::hosts::{HostPart, Remote};
 use super::query::{self, JobView, RankView, Usage};
 
 impl Driver<'_> {
@@ -17,7 +16,7 @@ impl Driver<'_> {
             let process = self.joined.get(rank as usize).copied().flatten();
             let process = process.or_else(|| self.processes.id(rank));
             let stage = self.machine.stage(rank, self.gather.waits(rank));
-            let host = self.spec.remote.as_ref().and_then(|remote| remote.host_of(rank));
+            let host = self.hosts.name_of(rank);
             // The number of a process means nothing on another machine.
             let usage = process.filter(|_| host.is_none()).and_then(Usage::of);
             RankView { stage, host: host.map(str::to_owned), process, usage, told }
@@ -49,29 +48,7 @@ impl Driver<'_> {
     }
 }
 
-impl Remote {
-    /// The host of a rank.
-    fn host_of(&self, rank: u32) -> Option<&str> {
-        let is_there =
-            |part: &&HostPart| rank.checked_sub(part.first).is_some_and(|at| at < part.ranks);
-        self.hosts.iter().find(is_there).map(|part| &*part.name)
-    }
-}
-
 /// The machine's name.
 pub(super) fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_rank_has_a_host() {
-        let part = |name: &str, first, ranks| HostPart { name: name.to_owned(), first, ranks };
-        let remote = Remote::new(vec![part("a", 0, 2), part("b", 2, 1)]);
-        let hosts = [0, 1, 2, 3].map(|rank| remote.host_of(rank));
-        assert_eq!(hosts, [Some("a"), Some("a"), Some("b"), None]);
-    }
 }

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 
 use rustix::process::{Pid, Rlimit, Signal, kill_process_group};
 use tokio::sync::mpsc::UnboundedSender;
@@ -19,7 +19,7 @@ use super::bootstrap::Plan;
 use super::cpus;
 use super::driver::{Driver, Input};
 use super::hosts::{Relayed, Streams};
-use super::lines::{Lines, Tail};
+use super::lines::{Lines, Tail, last_lines};
 use super::machine::Event;
 use super::output::{Source, Stream, forward, line_limit, lock, receiver};
 use super::program;
@@ -47,13 +47,11 @@ pub(super) struct Common {
     pub(super) host: Option<OnHost>,
 }
 
-/// The ranks of a host.
+/// One of several hosts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OnHost {
-    /// Which of the hosts this is.
+    /// Which of them this is.
     pub(super) node: u32,
-    pub(super) first: u32,
-    pub(super) ranks: u32,
     /// Rank 0 reads a pipe, into which its [`Newborn`] leads.
     pub(super) has_input: bool,
 }
@@ -82,16 +80,7 @@ pub(super) fn last_words(folder: &Path, rank: u32) -> String {
     if push_end(&mut tail, path).is_err() {
         return String::new();
     }
-    last_lines(&tail)
-}
-
-/// The last lines of what a rank printed, to follow a line of the launcher.
-pub(super) fn last_lines(tail: &Tail) -> String {
-    const LINES: usize = 5;
-    let text = tail.text();
-    let lines: Vec<_> = text.lines().collect();
-    let last = lines.iter().skip(lines.len().saturating_sub(LINES));
-    last.map(|line| format!("\n  {line}")).collect()
+    last_lines(&tail.text())
 }
 
 /// Adds the end of a file.
@@ -191,8 +180,8 @@ impl Starter {
     }
 
     fn run(mut self) {
-        let first = self.common.host.map_or(0, |host| host.first);
-        for (rank, files) in (first..).zip(std::mem::take(&mut self.files)) {
+        let here = self.common.plan.here();
+        for (rank, files) in here.zip(std::mem::take(&mut self.files)) {
             if !matches!(self.hold.try_recv(), Err(mpsc::TryRecvError::Empty)) {
                 break;
             }
@@ -249,8 +238,9 @@ impl Starter {
             };
         }
         let place = match common.host {
-            Some(OnHost { node, first, ranks, .. }) => {
-                Place { node, local_rank: rank - first, local_size: ranks }
+            Some(OnHost { node, .. }) => {
+                let here = common.plan.here();
+                Place { node, local_rank: rank - here.start, local_size: here.len() as u32 }
             }
             None => Place::of(rank, spec.ranks, spec.nodes()),
         };
@@ -336,53 +326,44 @@ impl Driver<'_> {
         if let (Some(stdin), Some(feed)) = (pipes.0, newborn.feed.take()) {
             feed.start(stdin).map_err(failed)?;
         }
-        let [tail, error_tail] = [(); 2].map(|()| Arc::new(Mutex::new(Tail::default())));
-        self.tails.push(Arc::clone(&tail));
-        self.error_tails.push(Arc::clone(&error_tail));
         let out = pipes.1.map(receiver).transpose().map_err(failed)?;
         let err = pipes.2.map(receiver).transpose().map_err(failed)?;
-        let label = (self.spec.label && self.spec.output == Output::Forward).then_some(rank);
-        let both = vec![Arc::clone(&tail), error_tail];
-        for (stream, pipe, tails) in [(Stream::Out, out, vec![tail]), (Stream::Err, err, both)] {
-            let Some(pipe) = pipe else { continue };
-            let lines = Lines::new(label, line_limit(ranks));
-            let (sink, stop) = (self.sink.clone(), self.stop.subscribe());
-            let source = Source::Pipe(pipe);
-            self.readers.spawn(forward((rank, stream), source, lines, tails, sink, stop));
+        for (stream, pipe) in [(Stream::Out, out), (Stream::Err, err)] {
+            if let Some(pipe) = pipe {
+                self.read(rank, stream, Source::Pipe(pipe));
+            }
         }
         Ok(())
     }
-}
 
-impl Driver<'_> {
     /// Reads what ranks of other hosts print; to their files, if they have some.
     pub(super) fn read_hosts(
         &mut self,
         streams: Streams,
         files: Vec<Files>,
     ) -> Result<(), RunError> {
-        let ranks = self.spec.ranks;
         let what = "starting a thread for output files";
         let writer = write_files().map_err(|source| RunError::System { what, source })?;
-        self.tails = (0..ranks).map(|_| Arc::default()).collect();
-        self.error_tails = (0..ranks).map(|_| Arc::default()).collect();
         let mut files: Vec<_> = files.into_iter().flatten().flatten().map(Some).collect();
         for (rank, stream, relayed) in streams {
             let file = files.get_mut(rank as usize * 2 + stream as usize).and_then(Option::take);
-            if let Some(file) = file {
-                self.readers.spawn(keep(relayed, Arc::new(file), writer.clone()));
-                continue;
+            match file {
+                Some(file) => _ = self.readers.spawn(keep(relayed, Arc::new(file), writer.clone())),
+                None => self.read(rank, stream, Source::Host(relayed)),
             }
-            let label = (self.spec.label && self.spec.output == Output::Forward).then_some(rank);
-            let lines = Lines::new(label, line_limit(ranks));
-            let of_errors = self.error_tails.get(rank as usize).filter(|_| stream == Stream::Err);
-            let tails = self.tails.get(rank as usize).into_iter().chain(of_errors);
-            let tails = tails.map(Arc::clone).collect();
-            let (sink, stop) = (self.sink.clone(), self.stop.subscribe());
-            let source = Source::Host(relayed);
-            self.readers.spawn(forward((rank, stream), source, lines, tails, sink, stop));
         }
         Ok(())
+    }
+
+    /// Has a stream of a rank printed, and its end kept.
+    fn read(&mut self, rank: u32, stream: Stream, source: Source) {
+        let label = (self.spec.label && self.spec.output == Output::Forward).then_some(rank);
+        let lines = Lines::new(label, line_limit(self.spec.ranks));
+        let of_errors = self.error_tails.get(rank as usize).filter(|_| stream == Stream::Err);
+        let tails = self.tails.get(rank as usize).into_iter().chain(of_errors);
+        let tails = tails.map(Arc::clone).collect();
+        let (sink, stop) = (self.sink.clone(), self.stop.subscribe());
+        self.readers.spawn(forward((rank, stream), source, lines, tails, sink, stop));
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use rustix::process::Signal;
 
 use super::driver::Driver;
+use super::lines::last_lines;
 use super::machine::Cause;
 use super::output::lock;
 use super::report::{Ending, Failure, How};
@@ -56,7 +57,7 @@ impl Driver<'_> {
                     // The others may have printed much since.
                     None if how.is_crash() && self.spec.ranks > 1 => {
                         let tail = self.error_tails.get(*rank as usize);
-                        tail.map(|tail| start::last_lines(&lock(tail))).unwrap_or_default()
+                        tail.map(|tail| last_lines(&lock(tail).text())).unwrap_or_default()
                     }
                     None => String::new(),
                 };

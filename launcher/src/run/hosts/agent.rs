@@ -127,7 +127,7 @@ async fn serve() -> u8 {
     let prepared = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
-            voice.say(&Word::Refused { why: error.to_string(), code: error.exit_code() });
+            voice.say(&Word::NotStarted { why: error.to_string(), code: error.exit_code() });
             drop(voice);
             let _ = speaker.join();
             return 1;
@@ -261,7 +261,7 @@ impl Agent {
         voice: Voice,
         sender: UnboundedSender<Input>,
     ) -> Result<Agent, RunError> {
-        let Prepared { task, mut spec, mut programs, cpus, descriptors, address } = prepared;
+        let Prepared { task, spec, mut programs, cpus, descriptors, address } = prepared;
         let system = |what| move |source| RunError::System { what, source };
         let mut processes =
             Processes::new(true, task.first).map_err(system("becoming the parent of orphans"))?;
@@ -274,8 +274,7 @@ impl Agent {
         let (told, strangers) = (sender.clone(), descriptors.strangers);
         tokio::spawn(bootstrap::serve(listener, Arc::clone(&plan), told, strangers));
         let (hold, held) = mpsc::channel();
-        spec.program = OsString::from_vec(task.called.clone());
-        programs[0].0.program = spec.program.clone();
+        programs[0].0.program = OsString::from_vec(task.called.clone());
         let created = bulletin::create(task.job.size);
         let (words, named) = created.map_err(system("reserving memory for what ranks tell"))?;
         let starter = Starter {
@@ -288,12 +287,7 @@ impl Agent {
                 descriptors: descriptors.ranks,
                 bulletin: (words, named),
                 oom_score: start::oom_score(),
-                host: Some(OnHost {
-                    node: task.host,
-                    first: task.first,
-                    ranks: task.ranks,
-                    has_input: task.has_input,
-                }),
+                host: Some(OnHost { node: task.host, has_input: task.has_input }),
             },
             files: (0..task.ranks).map(|_| None).collect(),
             warden: processes.warden(),

@@ -20,8 +20,9 @@ use tokio::time::MissedTickBehavior;
 
 pub(in super::super) use super::super::output::Stream;
 
+use super::super::bootstrap;
 use super::super::driver::Input;
-use super::super::lines::Tail;
+use super::super::lines::{Tail, last_lines};
 use super::super::output::lock;
 use super::super::spawn::{detach, watch};
 use super::shown;
@@ -194,7 +195,8 @@ impl Conversation {
         loop {
             let is_ready = self.is_ready.load(Ordering::Relaxed);
             let limit = if is_ready { self.task.silence } else { GREETED_IN };
-            let word = match tokio::time::timeout(limit, read(&mut self.from)).await {
+            let word = bootstrap::read(&mut self.from, FRAME_MAX);
+            let word = match tokio::time::timeout(limit, word).await {
                 Err(_) => {
                     return Some(format!("it has said nothing for {} s", limit.as_secs_f64()));
                 }
@@ -262,9 +264,8 @@ fn explain(command: &str, status: Option<ExitStatus>, is_ready: bool, said: &str
         (_, None) => "closed its output".to_owned(),
     };
     // What an agent has said was shown.
-    let said: Vec<&str> = if is_ready { Vec::new() } else { said.lines().collect() };
-    let said = said[said.len().saturating_sub(5)..].iter().map(|line| format!("\n  {line}"));
-    format!("{command} {what}{}", said.collect::<String>())
+    let said = if is_ready { String::new() } else { last_lines(said) };
+    format!("{command} {what}{said}")
 }
 
 /// Reads until the agent's first line.
@@ -289,14 +290,6 @@ async fn greeting(from: &mut BufReader<Receiver>) -> io::Result<()> {
             return Err(io::Error::other(why));
         }
     }
-}
-
-async fn read(from: &mut BufReader<Receiver>) -> io::Result<Word> {
-    let mut prefix = [0; 4];
-    from.read_exact(&mut prefix).await?;
-    let mut body = vec![0; wire::announced(prefix, FRAME_MAX)?];
-    from.read_exact(&mut body).await?;
-    wire::decode(&body)
 }
 
 /// Writes orders, and that this launcher is there, until the agent reads no more. An order that is

@@ -1,5 +1,6 @@
 //! Which hosts there are, and which ranks are on each.
 
+use std::ops::Range;
 use std::path::Path;
 
 /// Ranks of a job on hosts, at most.
@@ -23,6 +24,13 @@ pub struct HostPart {
     pub first: u32,
     /// How many it has.
     pub ranks: u32,
+}
+
+impl HostPart {
+    /// Its ranks.
+    pub(super) fn range(&self) -> Range<u32> {
+        self.first..self.first + self.ranks
+    }
 }
 
 /// Reads `a:2,b:2`.

@@ -230,7 +230,7 @@ impl Hosts {
                 cpus: 0,
                 address: String::new(),
                 running: Vec::new(),
-                left: (part.first..part.first + part.ranks).collect(),
+                left: part.range().collect(),
             });
         }
         Ok((hosts, streams))
@@ -246,7 +246,7 @@ impl Hosts {
     ) -> Result<(Pid, UnboundedSender<Order>), RunError> {
         let (orders, said) = tokio::sync::mpsc::unbounded_channel();
         let mut outputs = Vec::new();
-        for rank in part.first..part.first + part.ranks {
+        for rank in part.range() {
             for stream in [Stream::Out, Stream::Err] {
                 let (sender, relayed) = link::relay(rank, stream, orders.clone());
                 outputs.push(sender);
@@ -273,10 +273,9 @@ impl Hosts {
     }
 
     fn unconnected(parts: &[HostPart]) -> Hosts {
-        let ranks = |part: &HostPart| part.first..part.first + part.ranks;
         Hosts {
             links: Vec::new(),
-            rumours: Rumours::new(parts.iter().map(ranks).collect()),
+            rumours: Rumours::new(parts.iter().map(HostPart::range).collect()),
             conversations: JoinSet::new(),
             inputs: None,
             paused: Arc::new(watch::Sender::new(vec![0; parts.len()])),
@@ -312,7 +311,7 @@ impl Hosts {
                 self.start_if_ready();
                 return Vec::new();
             }
-            Word::Refused { why, code } | Word::NotStarted { why, code } => {
+            Word::NotStarted { why, code } => {
                 let host = link.part.name.clone();
                 return vec![Input::NotStarted(RunError::Host { host, why, code })];
             }
@@ -340,7 +339,7 @@ impl Hosts {
             | Word::CoreDumped { rank }
             | Word::OutOfMemory { rank } => rank,
         };
-        if !(link.part.first..link.part.first + link.part.ranks).contains(&rank) {
+        if !link.part.range().contains(&rank) {
             return self.lost(host, format!("its agent told of rank {rank}, which is elsewhere"));
         }
         self.hear_of(host, rank, word).into_iter().collect()
@@ -461,9 +460,9 @@ impl Hosts {
         }
         let over = self.links.iter().any(|link| link.part.ranks > link.cpus);
         let line = |link: &Link| {
-            let HostPart { name, first, ranks } = &link.part;
-            let ranks: Vec<u32> = (*first..first + ranks).collect();
-            let (ranks, cpus, address) = (ranges(&ranks), link.cpus, &link.address);
+            let Link { part, cpus, address, .. } = link;
+            let ranks: Vec<u32> = part.range().collect();
+            let (name, ranks) = (&part.name, ranges(&ranks));
             format!("host {name}: ranks {ranks} on {cpus} CPUs, reached at {address}")
         };
         Some((over, self.links.iter().map(line).collect()))
@@ -497,8 +496,7 @@ impl Hosts {
     }
 
     fn of(&self, rank: u32) -> Option<&Link> {
-        let holds = |part: &HostPart| (part.first..part.first + part.ranks).contains(&rank);
-        self.links.iter().find(|link| holds(&link.part))
+        self.links.iter().find(|link| link.part.range().contains(&rank))
     }
 
     /// Starts no more ranks; says so the first time, and whether none was started at all.
@@ -513,7 +511,7 @@ impl Hosts {
     /// Passes on what ranks are answered.
     pub(super) fn answer(&self, ranks: &[u32], frame: &[u8]) {
         for link in &self.links {
-            let part = link.part.first..link.part.first + link.part.ranks;
+            let part = link.part.range();
             let ranks: Vec<u32> =
                 ranks.iter().copied().filter(|rank| part.contains(rank)).collect();
             if !ranks.is_empty() {
@@ -652,17 +650,17 @@ mod tests {
     use crate::wire::FromLauncher;
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-    /// Two hosts of a rank each, and what is ordered there.
-    fn two() -> (Hosts, [UnboundedReceiver<Order>; 2], UnboundedReceiver<Input>) {
-        let parts = [("a", 0), ("b", 1)];
-        let parts = parts.map(|(name, first)| HostPart { name: name.into(), first, ranks: 1 });
+    /// Hosts `a` and `b` of so many ranks, and what is ordered there.
+    fn two(ranks: [u32; 2]) -> (Hosts, [UnboundedReceiver<Order>; 2], UnboundedReceiver<Input>) {
+        let part = |name: &str, first, ranks| HostPart { name: name.into(), first, ranks };
+        let parts = [part("a", 0, ranks[0]), part("b", ranks[0], ranks[1])];
         let (sender, inputs) = unbounded_channel();
         let mut hosts = Hosts::unconnected(&parts);
         hosts.inputs = Some(sender);
         let orders = parts.map(|part| {
             let (orders, ordered) = unbounded_channel();
             hosts.links.push(Link {
-                left: vec![part.first],
+                left: part.range().collect(),
                 part,
                 orders,
                 shell: None,
@@ -678,9 +676,16 @@ mod tests {
         (hosts, orders, inputs)
     }
 
+    #[test]
+    fn each_rank_has_a_host() {
+        let (hosts, ..) = two([2, 1]);
+        let names = [0, 1, 2, 3].map(|rank| hosts.name_of(rank));
+        assert_eq!(names, [Some("a"), Some("a"), Some("b"), None]);
+    }
+
     #[tokio::test]
     async fn a_rank_whose_connection_outlives_it_is_gone_for_other_hosts() {
-        let (mut hosts, [_a, mut b], mut inputs) = two();
+        let (mut hosts, [_a, mut b], mut inputs) = two([1, 1]);
         for rank in 0..2 {
             hosts.hear(rank as usize, Said::Word(Word::Joined { rank }));
         }

@@ -11,7 +11,7 @@ use crate::wire;
 
 /// First line of an agent; what a login shell prints before it is skipped. The number changes
 /// whenever a message does.
-pub(super) const GREETING: &str = "rma-run agent 2";
+pub(super) const GREETING: &str = "rma-run agent 3";
 /// What an agent of any version begins with.
 pub(super) const ANY_GREETING: &str = "rma-run agent ";
 /// How often each side says that it is there.
@@ -96,14 +96,10 @@ pub(in super::super) enum Word {
         cpus: u32,
         address: String,
     },
-    /// It cannot, and what rma-run is to exit with.
-    Refused {
-        why: String,
-        code: u8,
-    },
     Started {
         rank: u32,
     },
+    /// It cannot be done, or a rank not be started, and what rma-run is to exit with.
     NotStarted {
         why: String,
         code: u8,
@@ -202,25 +198,24 @@ wire_enum!(Order {
 });
 wire_enum!(Word {
     0 = Ready { cpus: cpus, address: address },
-    1 = Refused { why: why, code: code },
-    2 = Started { rank: rank },
-    3 = NotStarted { why: why, code: code },
-    4 = StartEnded {},
-    5 = Joined { rank: rank },
-    6 = Part { rank: rank, mine: mine },
-    7 = Left { rank: rank, failed: failed, missed: missed },
-    8 = Departed { rank: rank, fate: fate },
-    9 = Disconnected { rank: rank },
-    10 = Exited { rank: rank, status: status, by_signal: by_signal },
-    11 = CoreDumped { rank: rank },
-    12 = OutOfMemory { rank: rank },
-    13 = Output { rank: rank, is_err: is_err, bytes: bytes },
-    14 = OutputEnded { rank: rank, is_err: is_err },
-    15 = InputTaken { bytes: bytes },
-    16 = Note { text: text },
-    17 = Stranger { why: why },
-    18 = Beat {},
-    19 = Paused { number: number },
+    1 = Started { rank: rank },
+    2 = NotStarted { why: why, code: code },
+    3 = StartEnded {},
+    4 = Joined { rank: rank },
+    5 = Part { rank: rank, mine: mine },
+    6 = Left { rank: rank, failed: failed, missed: missed },
+    7 = Departed { rank: rank, fate: fate },
+    8 = Disconnected { rank: rank },
+    9 = Exited { rank: rank, status: status, by_signal: by_signal },
+    10 = CoreDumped { rank: rank },
+    11 = OutOfMemory { rank: rank },
+    12 = Output { rank: rank, is_err: is_err, bytes: bytes },
+    13 = OutputEnded { rank: rank, is_err: is_err },
+    14 = InputTaken { bytes: bytes },
+    15 = Note { text: text },
+    16 = Stranger { why: why },
+    17 = Beat {},
+    18 = Paused { number: number },
 });
 
 impl Print {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::geteuid;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Semaphore, oneshot};
@@ -24,6 +24,7 @@ pub use view::{JobView, RankView, Stage, Told, Usage, WaitView, WhomView};
 pub(super) use why::{lines, quoted};
 pub use {top::Top, why::Why};
 
+use super::bootstrap;
 use super::driver::Input;
 use crate::codec::{wire_enum, wire_struct};
 use crate::wire::{self, HELLO_MAX};
@@ -160,11 +161,7 @@ async fn answer(mut stream: UnixStream, inputs: UnboundedSender<Input>) -> io::R
     if caller != geteuid().as_raw() && caller != 0 {
         return Ok(());
     }
-    let mut prefix = [0; 4];
-    stream.read_exact(&mut prefix).await?;
-    let mut body = vec![0; wire::announced(prefix, HELLO_MAX)?];
-    stream.read_exact(&mut body).await?;
-    let Query { version } = wire::decode(&body)?;
+    let Query { version } = bootstrap::read(&mut stream, HELLO_MAX).await?;
     let answer = if version == wire::VERSION {
         let (to, view) = oneshot::channel();
         // The driver is gone only when the job is over, and so is this task soon.

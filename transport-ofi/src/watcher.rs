@@ -158,9 +158,7 @@ pub(crate) fn watch(port: &Port) {
         let is_hasty = is_starved || !is_settled || is_over || !port.is_idle();
         let is_blind = port.endpoint.file().is_none();
         let is_hasty = is_hasty || is_blind || device.is_some_and(|device| device.is_busy());
-        // Providers are asked only where they have something to wait at.
-        let may_wait = is_blind || port.endpoint.may_wait();
-        if !(may_wait && device.is_none_or(|device| device.may_wait())) {
+        if !(port.endpoint.may_wait() && device.is_none_or(|device| device.may_wait())) {
             quiet_from = Instant::now();
         } else if !bell.is_parked() || quiet_from.elapsed() > SPIN {
             is_rung = sleep(port, is_hasty.then_some(RETRY));

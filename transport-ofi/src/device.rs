@@ -150,19 +150,17 @@ impl Device {
         news
     }
 
-    /// Whether something is under way.
-    pub(crate) fn is_busy(&self) -> bool {
+    /// Whether something is under way, and whether its file may be waited at: asked each time
+    /// before; if not, there is something to look at already.
+    pub(crate) fn rest(&self) -> (bool, bool) {
         let mut is_busy = self.starved.load(Acquire) || self.is_blind.load(Relaxed);
-        self.each_queue(|queue| is_busy |= queue.is_busy());
-        is_busy
-    }
-
-    /// Whether its file may be waited at: asked each time before; if not, there is something to
-    /// look at already.
-    pub(crate) fn may_wait(&self) -> bool {
-        let mut may = true;
-        self.each_queue(|queue| may &= queue.may_wait());
-        may
+        let mut may_wait = true;
+        self.each_queue(|queue| {
+            let of_queue = queue.rest();
+            is_busy |= of_queue.0;
+            may_wait &= of_queue.1;
+        });
+        (is_busy, may_wait)
     }
 
     /// What the watcher sleeps at.

@@ -327,18 +327,15 @@ impl Queue {
         self.state.try_lock().is_ok_and(|mut state| state.read(&self.device))
     }
 
-    pub(crate) fn is_busy(&self) -> bool {
-        let state = self.lock();
-        state.slots.is_busy() || state.direct.iter().any(|(_, channel)| channel.is_busy())
-    }
-
-    /// Whether the files of all its endpoints may be waited at. What is complete and was not polled
-    /// yet is no reason to look again: whoever read it has woken the rank.
-    pub(crate) fn may_wait(&self) -> bool {
+    /// Whether something is under way, and whether the files of all its endpoints may be waited
+    /// at. What is complete and was not polled yet is no reason to look again: whoever read it has
+    /// woken the rank.
+    pub(crate) fn rest(&self) -> (bool, bool) {
         let state = self.lock();
         let direct = state.direct.iter().map(|(_, channel)| channel);
         let mut channels = std::iter::once(&state.slots).chain(direct);
-        channels.all(|channel| channel.endpoint.may_wait())
+        let is_busy = channels.clone().any(Channel::is_busy);
+        (is_busy, channels.all(|channel| channel.endpoint.may_wait()))
     }
 
     /// The next that no poll has handed out.

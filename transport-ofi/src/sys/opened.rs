@@ -39,7 +39,6 @@ pub(crate) struct Opened {
     library: Libfabric,
     provider: String,
     host: String,
-    fabric: Arc<Fabric>,
     domain: Arc<Domain>,
     modes: c_int,
     /// Bytes of a key.
@@ -73,10 +72,10 @@ impl Opened {
         // SAFETY: as above.
         let key_size = unsafe { (*attributes).mr_key_size };
         let fabric = Arc::new(Fabric::open(library, found).map_err(failed)?);
-        let domain = Arc::new(Domain::open(fabric.clone()).map_err(failed)?);
+        let domain = Arc::new(Domain::open(fabric).map_err(failed)?);
         let (library, progresses) = (*library, progress == PROGRESS_AUTO);
         let next_key = AtomicU64::new(FIRST_KEY);
-        Ok(Self { library, provider, host, fabric, domain, modes, key_size, progresses, next_key })
+        Ok(Self { library, provider, host, domain, modes, key_size, progresses, next_key })
     }
 
     pub(crate) fn failed(&self, failed: (&'static str, c_int)) -> OfiError {
@@ -153,7 +152,7 @@ impl Opened {
         let below = (queue.clone(), addresses.clone(), buffers.clone());
         let bare = BareEndpoint::open(&self.domain, below).map_err(failed)?;
         let address = bare.address().map_err(failed)?;
-        let fabric = self.fabric.clone();
+        let fabric = Arc::clone(&self.domain.below);
         let endpoint = Endpoint { bare, queue, addresses, buffers, fabric, file, address };
         Ok((endpoint, handles))
     }

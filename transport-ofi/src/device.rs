@@ -120,8 +120,7 @@ impl Device {
     }
 
     pub(crate) fn address(&self, peer: WorldRank) -> &[u8] {
-        let len = self.passive.address().len();
-        self.addresses.get(peer.0 as usize * len..).and_then(|rest| rest.get(..len)).unwrap_or(&[])
+        self.passive.nth(peer.0, &self.addresses)
     }
 
     /// A thread was told that there is no room: the watcher looks again soon, also where the

@@ -204,11 +204,6 @@ impl Port {
         text
     }
 
-    fn address(&self, peer: WorldRank) -> &[u8] {
-        let len = self.endpoint.address().len();
-        self.addresses.get(peer.0 as usize * len..).and_then(|rest| rest.get(..len)).unwrap_or(&[])
-    }
-
     /// Looks the peer's address up when it is first needed.
     fn peer(&self, rank: WorldRank) -> Option<&Peer> {
         let place = self.peers.get(rank.0 as usize)?;
@@ -217,7 +212,7 @@ impl Port {
         }
         let _inserting = lock(&self.inserting);
         if place.get().is_none() {
-            let number = self.endpoint.insert(self.address(rank))?;
+            let number = self.endpoint.insert(self.endpoint.nth(rank.0, &self.addresses))?;
             let peer = Peer {
                 number,
                 sent: AtomicU64::new(0),

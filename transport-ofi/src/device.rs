@@ -13,7 +13,7 @@ use crate::queue::{Posting, Queue};
 use crate::sys::{Endpoint as Ends, Exposed, NoAlias, Opened, Passive, Slot};
 use crate::watcher::Bell;
 use rma_core::transport::{
-    Addressing, Atomic, DeviceError, Endpoint, Keys, Mapping, Members, PeerState, RegisterError,
+    Addressing, Atomic, DeviceError, Endpoint, Keys, Mapping, Members, RegisterError,
     Registration, Remote, RemoteKey, RemoteLimits, Waker, WorldRank,
 };
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -272,9 +272,4 @@ impl Drop for Registered {
             unsafe { ManuallyDrop::drop(&mut self.exposed) };
         }
     }
-}
-
-/// Whether a peer can still be reached.
-pub(crate) fn is_alive(members: &dyn Members, peer: WorldRank) -> bool {
-    members.told(peer) == PeerState::Alive
 }

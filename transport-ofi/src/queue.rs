@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // room: promises Endpoint, copies to and from memory of transfers
 
 use crate::device::{
-    DIRECT, DIRECT_ENDS, Device, TRANSFER_BYTES, TRANSFERS, TRANSFERS_TO_ONE, is_alive, parse,
+    DIRECT, DIRECT_ENDS, Device, TRANSFER_BYTES, TRANSFERS, TRANSFERS_TO_ONE, parse,
 };
 use crate::lane::{Lane, Waiting};
 use crate::port::lock;
@@ -74,7 +74,6 @@ unsafe impl Send for Lent {}
 struct Order {
     /// `None` of a put whose bytes are taken at once.
     id: Option<u64>,
-    peer: WorldRank,
     memory: *mut u8,
     len: usize,
     direction: Direction,
@@ -179,7 +178,8 @@ impl State {
         order: &Order,
         there: &There,
     ) -> Result<bool, DeviceError> {
-        let Order { id, peer, memory, len, direction } = *order;
+        let Order { id, memory, len, direction } = *order;
+        let peer = there.peer;
         let is_direct = len > TRANSFER_BYTES;
         if !is_direct && self.lane(peer).in_slots >= TRANSFERS_TO_ONE {
             return Ok(false);
@@ -346,8 +346,8 @@ impl Queue {
 
     fn post(&self, order: &Order, there: &There) -> Result<(), PostError> {
         let device = &*self.device;
-        if !is_alive(&*device.members, order.peer) {
-            return Err(PostError::Device(DeviceError::Unreachable(order.peer)));
+        if device.members.told(there.peer) != PeerState::Alive {
+            return Err(PostError::Device(DeviceError::Unreachable(there.peer)));
         }
         let mut state = self.lock();
         if state.begin(device, order, there).map_err(PostError::Device)? {
@@ -398,18 +398,13 @@ unsafe impl Endpoint for Posting {
         let order = match *transfer {
             Transfer::Put { from, len } => Order {
                 id: (len > TRANSFER_BYTES).then_some(id),
-                peer: there.peer,
                 memory: from.cast_mut(),
                 len,
                 direction: Direction::Write,
             },
-            Transfer::Get { into, len } => Order {
-                id: Some(id),
-                peer: there.peer,
-                memory: into,
-                len,
-                direction: Direction::Read,
-            },
+            Transfer::Get { into, len } => {
+                Order { id: Some(id), memory: into, len, direction: Direction::Read }
+            }
             Transfer::Atomic { .. } => {
                 let error = DeviceError::System { call: "fi_atomic", errno: libc::EOPNOTSUPP };
                 return Err(PostError::Device(error));

@@ -7,21 +7,19 @@ use crate::device::{
 use crate::lane::{Lane, Waiting};
 use crate::port::lock;
 use crate::sys::{Completion, Direction, Endpoint as Ends, Failure, Far, Full, Slot, end};
+use crate::turns::Turns;
 use rma_core::transport::{
     DeviceError, Endpoint, PeerState, PostError, Posted, There, Transfer, WorldRank,
 };
 use std::collections::{HashMap, VecDeque};
 use std::mem::ManuallyDrop;
-use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicBool, fence};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A queue of transfers.
 pub(crate) struct Queue {
     device: Arc<Device>,
     state: ManuallyDrop<Mutex<State>>,
-    polling: Mutex<()>,
-    turned_away: AtomicBool,
+    turns: Turns,
 }
 
 struct State {
@@ -314,7 +312,7 @@ impl Queue {
             over: Vec::new(),
         };
         let state = ManuallyDrop::new(Mutex::new(state));
-        Ok(Self { device, state, polling: Mutex::default(), turned_away: AtomicBool::new(false) })
+        Ok(Self { device, state, turns: Turns::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -432,14 +430,8 @@ unsafe impl Endpoint for Posting {
     }
 
     fn poll(&self, sink: &mut dyn FnMut(u64, Result<(), DeviceError>)) -> usize {
-        let Queue { device, polling, turned_away, .. } = &*self.0;
-        let begin = || polling.try_lock().ok();
-        let begun = begin().or_else(|| {
-            turned_away.store(true, SeqCst);
-            fence(SeqCst);
-            begin()
-        });
-        let Some(polling) = begun else { return 0 };
+        let Queue { device, turns, .. } = &*self.0;
+        let Some(turn) = turns.begin() else { return 0 };
         // Another thread may sleep that was refused room.
         let is_news = self.0.lock().read(device);
         let mut count = 0;
@@ -448,10 +440,7 @@ unsafe impl Endpoint for Posting {
             sink(id, result);
             count += 1;
         }
-        drop(polling);
-        // Pairs with the fence above: either this sees the flag, or that the free lock.
-        fence(SeqCst);
-        if turned_away.swap(false, SeqCst) || is_news && count == 0 {
+        if turns.end(turn) || is_news && count == 0 {
             device.wake();
         }
         count

@@ -2,7 +2,7 @@
 //! measurements compare with.
 
 use crate::sys::{
-    Caps, Completion, Direction, Endpoint, Exposed, Far, Full, NoAlias, Opened, Passive, Slot,
+    Caps, Completion, Direction, Endpoint, Exposed, Far, Full, Opened, Passive, Slot,
 };
 use crate::{Libfabric, OfiError, Wanted, choose};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -157,13 +157,7 @@ impl RawMemory {
         let passive = Arc::new(Passive::new(opened.endpoint((1, 0))?.0));
         let (active, free) = opened.endpoint((TRANSFERS, MEMORY))?;
         let exposed = Exposed::fresh(&opened, passive.clone(), MEMORY, crate::join::random()?);
-        let exposed = exposed.map_err(|why| {
-            let (call, errno) = match why {
-                NoAlias::Unfit => ("mmap", libc::EINVAL),
-                NoAlias::System(call, errno) => (call, errno),
-            };
-            opened.failed((call, errno))
-        })?;
+        let exposed = exposed.map_err(|failed| opened.failed(failed))?;
         let far = Far { peer: u64::MAX, key: 0, at: 0 };
         Ok(Self { active, free, over: Vec::new(), far, exposed, passive })
     }

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use super::end::end;
+use super::object::Failed;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::fs::read;
 use std::io;
@@ -52,6 +53,12 @@ pub(crate) enum NoAlias {
     System(&'static str, i32),
 }
 
+impl From<Failed> for NoAlias {
+    fn from((call, errno): Failed) -> Self {
+        Self::System(call, errno)
+    }
+}
+
 impl Alias {
     /// Maps `len` bytes from `base` on a second time.
     ///
@@ -79,12 +86,12 @@ impl Alias {
         let start = unsafe { libc::mremap(first.cast(), 0, whole, libc::MREMAP_MAYMOVE) };
         match NonNull::new(start.cast::<u8>()).filter(|_| start != libc::MAP_FAILED) {
             Some(start) => Ok(Self { pages: Pages { start, len: whole }, instead, skip, len }),
-            None => Err(refused("mremap", &io::Error::last_os_error())),
+            None => Err(refused("mremap", &io::Error::last_os_error()).into()),
         }
     }
 
     /// New memory, which nobody else has.
-    pub(super) fn fresh(len: usize) -> Result<Self, NoAlias> {
+    pub(super) fn fresh(len: usize) -> Result<Self, Failed> {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
         let instead = Instead::of(len)?;
@@ -128,7 +135,7 @@ struct Instead {
 
 impl Instead {
     /// That of this process, with so many bytes at least.
-    fn of(len: usize) -> Result<&'static Self, NoAlias> {
+    fn of(len: usize) -> Result<&'static Self, Failed> {
         static INSTEAD: OnceLock<Instead> = OnceLock::new();
         static MAKING: Mutex<()> = Mutex::new(());
         let _turn = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -153,8 +160,8 @@ fn last_errno() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or_default()
 }
 
-fn refused(call: &'static str, error: &io::Error) -> NoAlias {
-    NoAlias::System(call, error.raw_os_error().unwrap_or_default())
+fn refused(call: &'static str, error: &io::Error) -> Failed {
+    (call, error.raw_os_error().unwrap_or_default())
 }
 
 impl Drop for Pages {

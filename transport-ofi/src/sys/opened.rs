@@ -10,7 +10,7 @@ use super::layout::{
 };
 use super::library::Libfabric;
 use super::object::{
-    AddressVector, BareEndpoint, CompletionQueue, Domain, Fabric, Found, LOCAL, MemoryRegion,
+    AddressVector, BareEndpoint, CompletionQueue, Domain, Fabric, Failed, Found, LOCAL, MemoryRegion,
 };
 use super::slots::{Buffers, Slot, Slots};
 use crate::{Offer, OfiError};
@@ -234,7 +234,8 @@ impl Exposed {
         key: u64,
     ) -> Result<Self, NoAlias> {
         // SAFETY: mapped, says the caller.
-        Self::of(opened, passive, unsafe { Alias::new(base, len) }?, key)
+        let alias = unsafe { Alias::new(base, len) }?;
+        Ok(Self::of(opened, passive, alias, key)?)
     }
 
     /// Gives peers access to new memory, which nobody else has.
@@ -247,18 +248,17 @@ impl Exposed {
         passive: Arc<Passive>,
         len: usize,
         key: u64,
-    ) -> Result<Self, NoAlias> {
+    ) -> Result<Self, Failed> {
         Self::of(opened, passive, Alias::fresh(len)?, key)
     }
 
-    fn of(opened: &Opened, passive: Arc<Passive>, alias: Alias, key: u64) -> Result<Self, NoAlias> {
+    fn of(opened: &Opened, passive: Arc<Passive>, alias: Alias, key: u64) -> Result<Self, Failed> {
         let (first, len) = alias.span();
         let start = if opened.counts_by_address() { first.expose_provenance() as u64 } else { 0 };
         let (span, access) = ((first.cast_const(), len), REMOTE_READ | REMOTE_WRITE);
         // SAFETY: addresses of the alias, which it keeps wherever it is moved.
         let region = unsafe { opened.domain.register(span, access, key, alias) };
-        let region = region.map_err(|(call, code)| NoAlias::System(call, code))?;
-        Ok(Self { region: ManuallyDrop::new(region), passive, start })
+        Ok(Self { region: ManuallyDrop::new(region?), passive, start })
     }
 
     /// The key, and where the first byte is: what peers must know.

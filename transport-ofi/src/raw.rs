@@ -16,6 +16,14 @@ const BYTES: usize = 8 << 10;
 const SPIN: Duration = Duration::from_millis(1);
 const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
+fn opened(provider: Option<&str>, host: &str, caps: Caps) -> Result<Opened, OfiError> {
+    let library = Libfabric::load()?;
+    let offers = library.offers()?;
+    let needs_rma = caps == Caps::Memory;
+    let offer = choose(&offers, &Wanted { provider, needs_rma, ..Wanted::default() })?;
+    Opened::open(&library, offer, crate::join::host_of(offer, host), caps)
+}
+
 /// An endpoint that talks to one other. For benchmarks.
 pub struct RawLink {
     endpoint: Endpoint,
@@ -32,11 +40,7 @@ impl RawLink {
     /// # Errors
     /// [`OfiError`].
     pub fn open(provider: Option<&str>, host: &str) -> Result<Self, OfiError> {
-        let library = Libfabric::load()?;
-        let offers = library.offers()?;
-        let offer = choose(&offers, &Wanted { provider, ..Wanted::default() })?;
-        let host = crate::join::host_of(offer, host);
-        let opened = Opened::open(&library, offer, host, Caps::Messages)?;
+        let opened = opened(provider, host, Caps::Messages)?;
         let (endpoint, mut free) = opened.endpoint((SLOTS, BYTES))?;
         let mut link =
             Self { endpoint, peer: u64::MAX, free: Vec::new(), came: Vec::new(), over: Vec::new() };
@@ -148,11 +152,7 @@ impl RawMemory {
     /// # Errors
     /// [`OfiError`].
     pub fn open(provider: Option<&str>, host: &str) -> Result<Self, OfiError> {
-        let library = Libfabric::load()?;
-        let offers = library.offers()?;
-        let offer = choose(&offers, &Wanted { provider, needs_rma: true, ..Wanted::default() })?;
-        let host = crate::join::host_of(offer, host);
-        let opened = Opened::open(&library, offer, host, Caps::Memory)?;
+        let opened = opened(provider, host, Caps::Memory)?;
         opened.check_memory(Caps::Memory)?;
         let passive = Arc::new(Passive::new(opened.endpoint((1, 0))?.0));
         let (active, free) = opened.endpoint((TRANSFERS, MEMORY))?;

@@ -209,13 +209,10 @@ unsafe impl Remote for Memory {
         _: Option<RemoteKey>,
     ) -> Result<Box<dyn Registration>, RegisterError> {
         let device = &*self.0;
-        let key = match crate::join::random() {
-            Ok(key) => key,
-            Err(OfiError::Random { errno }) => {
-                return Err(RegisterError::System { call: "getrandom", errno });
-            }
-            Err(_) => return Err(RegisterError::Unsupported),
-        };
+        let key = crate::join::random().map_err(|errno| {
+            let errno = errno.raw_os_error();
+            RegisterError::System { call: "getrandom", errno }
+        })?;
         let (passive, span) = (device.passive.clone(), (memory.base, memory.len));
         // SAFETY: says the caller.
         let exposed = unsafe { Exposed::new(&device.opened, passive, span, key) };

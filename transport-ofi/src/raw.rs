@@ -156,7 +156,8 @@ impl RawMemory {
         opened.check_memory(Caps::Memory)?;
         let passive = Arc::new(Passive::new(opened.endpoint((1, 0))?.0));
         let (active, free) = opened.endpoint((TRANSFERS, MEMORY))?;
-        let exposed = Exposed::fresh(&opened, passive.clone(), MEMORY, crate::join::random()?);
+        let key = crate::join::random().map_err(OfiError::random)?;
+        let exposed = Exposed::fresh(&opened, passive.clone(), MEMORY, key);
         let exposed = exposed.map_err(|failed| opened.failed(failed))?;
         let far = Far { peer: u64::MAX, key: 0, at: 0 };
         Ok(Self { active, free, over: Vec::new(), far, exposed, passive })

@@ -7,14 +7,13 @@
 //! there are few.
 #![allow(unsafe_code)] // room: promises Remote and Registration
 
-use crate::OfiError;
 use crate::port::lock;
 use crate::queue::{Posting, Queue};
 use crate::sys::{Endpoint as Ends, Exposed, NoAlias, Opened, Passive, Slot};
 use crate::watcher::Bell;
 use rma_core::transport::{
-    Addressing, Atomic, DeviceError, Endpoint, Keys, Mapping, Members, RegisterError,
-    Registration, Remote, RemoteKey, RemoteLimits, Waker, WorldRank,
+    Addressing, Atomic, DeviceError, Endpoint, Keys, Mapping, Members, RegisterError, Registration,
+    Remote, RemoteKey, RemoteLimits, Waker, WorldRank,
 };
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -108,14 +107,10 @@ impl Device {
 
     /// An endpoint for transfers, with so many slots of so many bytes.
     pub(crate) fn open(&self, size: (u32, usize)) -> Result<(Ends, Vec<Slot>), DeviceError> {
-        let (endpoint, slots) = self.opened.endpoint(size).map_err(|error| match error {
-            OfiError::Open { call, code, .. } => DeviceError::System { call, errno: code },
-            _ => DeviceError::Ended,
-        })?;
+        let refused = |(call, errno)| DeviceError::System { call, errno };
+        let (endpoint, slots) = self.opened.endpoint(size).map_err(refused)?;
         let watched = self.watch(&endpoint);
-        let refused = |errno: rustix::io::Errno| errno.raw_os_error();
-        watched
-            .map_err(|errno| DeviceError::System { call: "epoll_ctl", errno: refused(errno) })?;
+        watched.map_err(|errno| refused(("epoll_ctl", errno.raw_os_error())))?;
         Ok((endpoint, slots))
     }
 

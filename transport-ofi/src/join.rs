@@ -121,7 +121,8 @@ fn open(config: &OfiConfig<'_>) -> Result<Found, OfiError> {
     }
     let caps = if offer.has_rma { Caps::Memory } else { Caps::Messages };
     let opened = Opened::open(&library, offer, host, caps)?;
-    let (endpoint, slots) = opened.endpoint((SLOTS, SLOT_BYTES))?;
+    let ends = opened.endpoint((SLOTS, SLOT_BYTES));
+    let (endpoint, slots) = ends.map_err(|failed| opened.failed(failed))?;
     let no_memory = opened.check_memory(caps).err();
     let (provider, version) = (offer.provider.clone(), library.version());
     let ends = (Arc::new(Passive::new(endpoint)), slots);

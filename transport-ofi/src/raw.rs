@@ -41,7 +41,8 @@ impl RawLink {
     /// [`OfiError`].
     pub fn open(provider: Option<&str>, host: &str) -> Result<Self, OfiError> {
         let opened = opened(provider, host, Caps::Messages)?;
-        let (endpoint, mut free) = opened.endpoint((SLOTS, BYTES))?;
+        let ends = opened.endpoint((SLOTS, BYTES));
+        let (endpoint, mut free) = ends.map_err(|failed| opened.failed(failed))?;
         let mut link =
             Self { endpoint, peer: u64::MAX, free: Vec::new(), came: Vec::new(), over: Vec::new() };
         for slot in free.split_off(SLOTS as usize / 2) {
@@ -154,11 +155,13 @@ impl RawMemory {
     pub fn open(provider: Option<&str>, host: &str) -> Result<Self, OfiError> {
         let opened = opened(provider, host, Caps::Memory)?;
         opened.check_memory(Caps::Memory)?;
-        let passive = Arc::new(Passive::new(opened.endpoint((1, 0))?.0));
-        let (active, free) = opened.endpoint((TRANSFERS, MEMORY))?;
+        let failed = |failed| opened.failed(failed);
+        let (passive, _) = opened.endpoint((1, 0)).map_err(failed)?;
+        let passive = Arc::new(Passive::new(passive));
+        let (active, free) = opened.endpoint((TRANSFERS, MEMORY)).map_err(failed)?;
         let key = crate::join::random().map_err(OfiError::random)?;
         let exposed = Exposed::fresh(&opened, passive.clone(), MEMORY, key);
-        let exposed = exposed.map_err(|failed| opened.failed(failed))?;
+        let exposed = exposed.map_err(failed)?;
         let far = Far { peer: u64::MAX, key: 0, at: 0 };
         Ok(Self { active, free, over: Vec::new(), far, exposed, passive })
     }

@@ -10,7 +10,8 @@ use super::layout::{
 };
 use super::library::Libfabric;
 use super::object::{
-    AddressVector, BareEndpoint, CompletionQueue, Domain, Fabric, Failed, Found, LOCAL, MemoryRegion,
+    AddressVector, BareEndpoint, CompletionQueue, Domain, Fabric, Failed, Found, LOCAL,
+    MemoryRegion,
 };
 use super::slots::{Buffers, Slot, Slots};
 use crate::{Offer, OfiError};
@@ -24,6 +25,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 const BATCH: usize = 32;
 /// The first key of registrations of slots, where the provider takes ours.
 const FIRST_KEY: u64 = 0x736c_6f74 << 32;
+
+/// Why a provider is not taken whose registrations are of one endpoint.
+const MEMORY_PER_ENDPOINT: &str = "registers memory for each endpoint, which rma does not do";
 
 /// What endpoints of a provider are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +79,13 @@ impl Opened {
         let domain = Arc::new(Domain::open(fabric).map_err(failed)?);
         let (library, progresses) = (*library, progress == PROGRESS_AUTO);
         let next_key = AtomicU64::new(FIRST_KEY);
-        Ok(Self { library, provider, host, domain, modes, key_size, progresses, next_key })
+        let opened =
+            Self { library, provider, host, domain, modes, key_size, progresses, next_key };
+        // Its slots would have to be registered.
+        if opened.wants_registered() && modes & MR_ENDPOINT != 0 {
+            return Err(opened.unfit(MEMORY_PER_ENDPOINT));
+        }
+        Ok(opened)
     }
 
     pub(crate) fn failed(&self, failed: (&'static str, c_int)) -> OfiError {
@@ -113,7 +123,7 @@ impl Opened {
             return Err(self.unfit("has no remote memory access"));
         }
         if self.modes & MR_ENDPOINT != 0 {
-            return Err(self.unfit("registers memory for each endpoint, which rma does not do"));
+            return Err(self.unfit(MEMORY_PER_ENDPOINT));
         }
         if self.key_size > size_of::<u64>() {
             return Err(self.unfit("has keys of more than 8 bytes, which rma does not pass on"));
@@ -130,28 +140,24 @@ impl Opened {
     pub(crate) fn endpoint(
         &self,
         (count, bytes): (u32, usize),
-    ) -> Result<(Endpoint, Vec<Slot>), OfiError> {
-        let failed = |failed| self.failed(failed);
-        let (slots, handles) =
-            Slots::new(count, bytes).ok_or_else(|| failed(("alloc", libc::ENOMEM)))?;
-        let buffers = if self.modes & MR_LOCAL == 0 {
-            Buffers::Plain(slots)
-        } else if self.modes & MR_ENDPOINT != 0 {
-            return Err(self.unfit("registers memory for each endpoint, which rma does not do"));
-        } else {
+    ) -> Result<(Endpoint, Vec<Slot>), Failed> {
+        let (slots, handles) = Slots::new(count, bytes).ok_or(("alloc", libc::ENOMEM))?;
+        let buffers = if self.wants_registered() {
             // No two registrations of a domain may have one key.
             let (span, key) = (slots.span(), self.next_key.fetch_add(1, Relaxed));
             // SAFETY: memory of the slots, on the heap.
             let region = unsafe { self.domain.register(span, LOCAL, key, slots) };
-            Buffers::Registered(region.map_err(failed)?)
+            Buffers::Registered(region?)
+        } else {
+            Buffers::Plain(slots)
         };
         let (buffers, room) = (Arc::new(buffers), count as usize + BATCH);
-        let (queue, file) = CompletionQueue::open(self.domain.clone(), room).map_err(failed)?;
+        let (queue, file) = CompletionQueue::open(self.domain.clone(), room)?;
         let queue = Arc::new(queue);
-        let addresses = Arc::new(AddressVector::open(self.domain.clone(), BATCH).map_err(failed)?);
+        let addresses = Arc::new(AddressVector::open(self.domain.clone(), BATCH)?);
         let below = (queue.clone(), addresses.clone(), buffers.clone());
-        let bare = BareEndpoint::open(&self.domain, below).map_err(failed)?;
-        let address = bare.address().map_err(failed)?;
+        let bare = BareEndpoint::open(&self.domain, below)?;
+        let address = bare.address()?;
         let fabric = Arc::clone(&self.domain.below);
         let endpoint = Endpoint { bare, queue, addresses, buffers, fabric, file, address };
         Ok((endpoint, handles))

@@ -12,10 +12,13 @@ const OVER: u64 = u64::MAX;
 /// of which that is so.
 fn is_done(end: Result<(), RmaError>) -> bool {
     let not_attached = matches!(end, Err(RmaError::NotAttached { target: Rank(0), .. }));
-    let is_cancelled = |error: &DeviceError| matches!(error, DeviceError::Cancelled(_));
-    let cancelled = matches!(&end, Err(RmaError::Device { error, .. }) if is_cancelled(error));
+    let cancelled = end.as_ref().is_err_and(is_cancelled);
     assert!(end.is_ok() || not_attached || cancelled, "{end:?}");
     end.is_ok()
+}
+
+fn is_cancelled(error: &RmaError) -> bool {
+    matches!(error, RmaError::Device { error: DeviceError::Cancelled(_), .. })
 }
 
 /// Regions come and go at one rank, the next in the place of the one before, while others operate
@@ -120,9 +123,7 @@ pub fn beside_others(universe: &Universe) {
         let told = first.then(flush);
         others.flush(right).unwrap();
         if let Err(error) = behind.and_then(|()| steadily.flush(right)) {
-            let error_is = |it: DeviceError| matches!(it, DeviceError::Cancelled(_));
-            let is_cancelled = matches!(error, RmaError::Device { error, .. } if error_is(error));
-            assert!(is_cancelled, "{error}");
+            assert!(is_cancelled(&error), "{error}");
             put().unwrap();
             steadily.flush(right).unwrap();
         }

@@ -7,14 +7,13 @@
 //! there are few.
 #![allow(unsafe_code)] // room: promises Remote and Registration
 
-use crate::OfiError;
 use crate::port::lock;
 use crate::queue::{Posting, Queue};
 use crate::sys::{Endpoint as Ends, Exposed, NoAlias, Opened, Passive, Slot};
 use crate::watcher::Bell;
 use rma_core::transport::{
-    Addressing, Atomic, DeviceError, Endpoint, Keys, Mapping, Members, PeerState, RegisterError,
-    Registration, Remote, RemoteKey, RemoteLimits, Waker, WorldRank,
+    Addressing, Atomic, DeviceError, Endpoint, Keys, Mapping, Members, RegisterError, Registration,
+    Remote, RemoteKey, RemoteLimits, Waker, WorldRank,
 };
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -108,20 +107,15 @@ impl Device {
 
     /// An endpoint for transfers, with so many slots of so many bytes.
     pub(crate) fn open(&self, size: (u32, usize)) -> Result<(Ends, Vec<Slot>), DeviceError> {
-        let (endpoint, slots) = self.opened.endpoint(size).map_err(|error| match error {
-            OfiError::Open { call, code, .. } => DeviceError::System { call, errno: code },
-            _ => DeviceError::Ended,
-        })?;
+        let refused = |(call, errno)| DeviceError::System { call, errno };
+        let (endpoint, slots) = self.opened.endpoint(size).map_err(refused)?;
         let watched = self.watch(&endpoint);
-        let refused = |errno: rustix::io::Errno| errno.raw_os_error();
-        watched
-            .map_err(|errno| DeviceError::System { call: "epoll_ctl", errno: refused(errno) })?;
+        watched.map_err(|errno| refused(("epoll_ctl", errno.raw_os_error())))?;
         Ok((endpoint, slots))
     }
 
     pub(crate) fn address(&self, peer: WorldRank) -> &[u8] {
-        let len = self.passive.address().len();
-        self.addresses.get(peer.0 as usize * len..).and_then(|rest| rest.get(..len)).unwrap_or(&[])
+        self.passive.nth(peer.0, &self.addresses)
     }
 
     /// A thread was told that there is no room: the watcher looks again soon, also where the
@@ -150,19 +144,17 @@ impl Device {
         news
     }
 
-    /// Whether something is under way.
-    pub(crate) fn is_busy(&self) -> bool {
+    /// Whether something is under way, and whether its file may be waited at: asked each time
+    /// before; if not, there is something to look at already.
+    pub(crate) fn rest(&self) -> (bool, bool) {
         let mut is_busy = self.starved.load(Acquire) || self.is_blind.load(Relaxed);
-        self.each_queue(|queue| is_busy |= queue.is_busy());
-        is_busy
-    }
-
-    /// Whether its file may be waited at: asked each time before; if not, there is something to
-    /// look at already.
-    pub(crate) fn may_wait(&self) -> bool {
-        let mut may = true;
-        self.each_queue(|queue| may &= queue.may_wait());
-        may
+        let mut may_wait = true;
+        self.each_queue(|queue| {
+            let of_queue = queue.rest();
+            is_busy |= of_queue.0;
+            may_wait &= of_queue.1;
+        });
+        (is_busy, may_wait)
     }
 
     /// What the watcher sleeps at.
@@ -212,13 +204,10 @@ unsafe impl Remote for Memory {
         _: Option<RemoteKey>,
     ) -> Result<Box<dyn Registration>, RegisterError> {
         let device = &*self.0;
-        let key = match crate::join::random() {
-            Ok(key) => key,
-            Err(OfiError::Random { errno }) => {
-                return Err(RegisterError::System { call: "getrandom", errno });
-            }
-            Err(_) => return Err(RegisterError::Unsupported),
-        };
+        let key = crate::join::random().map_err(|errno| {
+            let errno = errno.raw_os_error();
+            RegisterError::System { call: "getrandom", errno }
+        })?;
         let (passive, span) = (device.passive.clone(), (memory.base, memory.len));
         // SAFETY: says the caller.
         let exposed = unsafe { Exposed::new(&device.opened, passive, span, key) };
@@ -275,9 +264,4 @@ impl Drop for Registered {
             unsafe { ManuallyDrop::drop(&mut self.exposed) };
         }
     }
-}
-
-/// Whether a peer can still be reached.
-pub(crate) fn is_alive(members: &dyn Members, peer: WorldRank) -> bool {
-    members.told(peer) == PeerState::Alive
 }

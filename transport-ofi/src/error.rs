@@ -109,4 +109,10 @@ pub enum OfiError {
     },
 }
 
+impl OfiError {
+    pub(crate) fn random(errno: rustix::io::Errno) -> Self {
+        Self::Random { errno: errno.raw_os_error() }
+    }
+}
+
 rma_core::debug_as_display!(OfiError);

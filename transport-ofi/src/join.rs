@@ -121,7 +121,8 @@ fn open(config: &OfiConfig<'_>) -> Result<Found, OfiError> {
     }
     let caps = if offer.has_rma { Caps::Memory } else { Caps::Messages };
     let opened = Opened::open(&library, offer, host, caps)?;
-    let (endpoint, slots) = opened.endpoint((SLOTS, SLOT_BYTES))?;
+    let ends = opened.endpoint((SLOTS, SLOT_BYTES));
+    let (endpoint, slots) = ends.map_err(|failed| opened.failed(failed))?;
     let no_memory = opened.check_memory(caps).err();
     let (provider, version) = (offer.provider.clone(), library.version());
     let ends = (Arc::new(Passive::new(endpoint)), slots);
@@ -144,7 +145,8 @@ pub unsafe fn join<E>(
     config: &OfiConfig<'_>,
     exchange: impl FnOnce(&[u8]) -> Result<Vec<(u32, Vec<u8>)>, E>,
 ) -> Result<Transport, OfiJoinError<E>> {
-    let (mine, opened) = match random().and_then(|number| Ok((number, open(config)?))) {
+    let number = random().map_err(OfiError::random);
+    let (mine, opened) = match number.and_then(|number| Ok((number, open(config)?))) {
         Ok((number, opened)) => {
             let address = opened.ends.0.address().to_vec();
             let (provider, has_memory) = (opened.provider.clone(), opened.no_memory.is_none());
@@ -290,7 +292,7 @@ fn describe(
 }
 
 /// A number that no other job has.
-pub(crate) fn random() -> Result<u64, OfiError> {
+pub(crate) fn random() -> rustix::io::Result<u64> {
     let mut bytes = [0; 8];
     let mut filled = 0;
     while filled < bytes.len() {
@@ -298,7 +300,7 @@ pub(crate) fn random() -> Result<u64, OfiError> {
         match rustix::rand::getrandom(&mut bytes[filled..], flags) {
             Ok(count) => filled += count,
             Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(OfiError::Random { errno: errno.raw_os_error() }),
+            Err(errno) => return Err(errno),
         }
     }
     Ok(u64::from_le_bytes(bytes))

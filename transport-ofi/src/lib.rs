@@ -27,6 +27,7 @@ mod port;
 mod queue;
 mod raw;
 mod sys;
+mod turns;
 mod watcher;
 
 pub use choice::{Wanted, choose};

@@ -3,6 +3,7 @@
 use crate::device::Device;
 use crate::frame::{HEADER, Header, Kind};
 use crate::sys::{Completion, Failure, Full, Passive, Slot};
+use crate::turns::Turns;
 use crate::watcher::Bell;
 use rma_core::transport::{
     ImportError, Members, Outcome, PeerState, SubmitError, Waker, WorldRank,
@@ -82,8 +83,7 @@ pub(crate) struct Port {
     inbox: Mutex<VecDeque<Arrived>>,
     arrived: AtomicU64,
     handled: AtomicU64,
-    polling: Mutex<()>,
-    turned_away: AtomicBool,
+    turns: Turns,
     /// Polls so far: whether the rank's threads look by themselves.
     pub(crate) polls: AtomicU64,
 
@@ -155,8 +155,7 @@ impl Port {
             inbox: Mutex::default(),
             arrived: AtomicU64::new(0),
             handled: AtomicU64::new(0),
-            polling: Mutex::default(),
-            turned_away: AtomicBool::new(false),
+            turns: Turns::default(),
             polls: AtomicU64::new(0),
             lost: AtomicU64::new(NO_RANK),
             foreign: AtomicU64::new(0),
@@ -204,11 +203,6 @@ impl Port {
         text
     }
 
-    fn address(&self, peer: WorldRank) -> &[u8] {
-        let len = self.endpoint.address().len();
-        self.addresses.get(peer.0 as usize * len..).and_then(|rest| rest.get(..len)).unwrap_or(&[])
-    }
-
     /// Looks the peer's address up when it is first needed.
     fn peer(&self, rank: WorldRank) -> Option<&Peer> {
         let place = self.peers.get(rank.0 as usize)?;
@@ -217,7 +211,7 @@ impl Port {
         }
         let _inserting = lock(&self.inserting);
         if place.get().is_none() {
-            let number = self.endpoint.insert(self.address(rank))?;
+            let number = self.endpoint.insert(self.endpoint.nth(rank.0, &self.addresses))?;
             let peer = Peer {
                 number,
                 sent: AtomicU64::new(0),
@@ -304,7 +298,7 @@ impl Port {
     /// Hands out what has arrived.
     pub(crate) fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize {
         self.polls.fetch_add(1, Relaxed);
-        let Some(polling) = self.begin_poll() else { return 0 };
+        let Some(turn) = self.turns.begin() else { return 0 };
         let brought = self.read();
         if brought.room {
             self.fed();
@@ -321,25 +315,10 @@ impl Port {
         }
         // Threads that sleep, the agent among them, do not wait for this one's next call.
         let is_left = !lock(&self.inbox).is_empty();
-        drop(polling);
-        if is_left {
-            self.wake();
-        }
-        // Pairs with the fence in `begin_poll`: either this sees the flag, or that the free lock.
-        fence(SeqCst);
-        if self.turned_away.swap(false, SeqCst) {
+        if self.turns.end(turn) || is_left {
             self.wake();
         }
         count
-    }
-
-    fn begin_poll(&self) -> Option<MutexGuard<'_, ()>> {
-        let begin = || self.polling.try_lock().ok();
-        begin().or_else(|| {
-            self.turned_away.store(true, SeqCst);
-            fence(SeqCst);
-            begin()
-        })
     }
 
     pub(crate) fn arrived(&self) -> u64 {

@@ -2,26 +2,24 @@
 #![allow(unsafe_code)] // room: promises Endpoint, copies to and from memory of transfers
 
 use crate::device::{
-    DIRECT, DIRECT_ENDS, Device, TRANSFER_BYTES, TRANSFERS, TRANSFERS_TO_ONE, is_alive, parse,
+    DIRECT, DIRECT_ENDS, Device, TRANSFER_BYTES, TRANSFERS, TRANSFERS_TO_ONE, parse,
 };
 use crate::lane::{Lane, Waiting};
 use crate::port::lock;
 use crate::sys::{Completion, Direction, Endpoint as Ends, Failure, Far, Full, Slot, end};
+use crate::turns::Turns;
 use rma_core::transport::{
     DeviceError, Endpoint, PeerState, PostError, Posted, There, Transfer, WorldRank,
 };
 use std::collections::{HashMap, VecDeque};
 use std::mem::ManuallyDrop;
-use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicBool, fence};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A queue of transfers.
 pub(crate) struct Queue {
     device: Arc<Device>,
     state: ManuallyDrop<Mutex<State>>,
-    polling: Mutex<()>,
-    turned_away: AtomicBool,
+    turns: Turns,
 }
 
 struct State {
@@ -74,7 +72,6 @@ unsafe impl Send for Lent {}
 struct Order {
     /// `None` of a put whose bytes are taken at once.
     id: Option<u64>,
-    peer: WorldRank,
     memory: *mut u8,
     len: usize,
     direction: Direction,
@@ -179,7 +176,8 @@ impl State {
         order: &Order,
         there: &There,
     ) -> Result<bool, DeviceError> {
-        let Order { id, peer, memory, len, direction } = *order;
+        let Order { id, memory, len, direction } = *order;
+        let peer = there.peer;
         let is_direct = len > TRANSFER_BYTES;
         if !is_direct && self.lane(peer).in_slots >= TRANSFERS_TO_ONE {
             return Ok(false);
@@ -314,7 +312,7 @@ impl Queue {
             over: Vec::new(),
         };
         let state = ManuallyDrop::new(Mutex::new(state));
-        Ok(Self { device, state, polling: Mutex::default(), turned_away: AtomicBool::new(false) })
+        Ok(Self { device, state, turns: Turns::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -327,18 +325,15 @@ impl Queue {
         self.state.try_lock().is_ok_and(|mut state| state.read(&self.device))
     }
 
-    pub(crate) fn is_busy(&self) -> bool {
-        let state = self.lock();
-        state.slots.is_busy() || state.direct.iter().any(|(_, channel)| channel.is_busy())
-    }
-
-    /// Whether the files of all its endpoints may be waited at. What is complete and was not polled
-    /// yet is no reason to look again: whoever read it has woken the rank.
-    pub(crate) fn may_wait(&self) -> bool {
+    /// Whether something is under way, and whether the files of all its endpoints may be waited
+    /// at. What is complete and was not polled yet is no reason to look again: whoever read it has
+    /// woken the rank.
+    pub(crate) fn rest(&self) -> (bool, bool) {
         let state = self.lock();
         let direct = state.direct.iter().map(|(_, channel)| channel);
         let mut channels = std::iter::once(&state.slots).chain(direct);
-        channels.all(|channel| channel.endpoint.may_wait())
+        let is_busy = channels.clone().any(Channel::is_busy);
+        (is_busy, channels.all(|channel| channel.endpoint.may_wait()))
     }
 
     /// The next that no poll has handed out.
@@ -349,8 +344,8 @@ impl Queue {
 
     fn post(&self, order: &Order, there: &There) -> Result<(), PostError> {
         let device = &*self.device;
-        if !is_alive(&*device.members, order.peer) {
-            return Err(PostError::Device(DeviceError::Unreachable(order.peer)));
+        if device.members.told(there.peer) != PeerState::Alive {
+            return Err(PostError::Device(DeviceError::Unreachable(there.peer)));
         }
         let mut state = self.lock();
         if state.begin(device, order, there).map_err(PostError::Device)? {
@@ -401,18 +396,13 @@ unsafe impl Endpoint for Posting {
         let order = match *transfer {
             Transfer::Put { from, len } => Order {
                 id: (len > TRANSFER_BYTES).then_some(id),
-                peer: there.peer,
                 memory: from.cast_mut(),
                 len,
                 direction: Direction::Write,
             },
-            Transfer::Get { into, len } => Order {
-                id: Some(id),
-                peer: there.peer,
-                memory: into,
-                len,
-                direction: Direction::Read,
-            },
+            Transfer::Get { into, len } => {
+                Order { id: Some(id), memory: into, len, direction: Direction::Read }
+            }
             Transfer::Atomic { .. } => {
                 let error = DeviceError::System { call: "fi_atomic", errno: libc::EOPNOTSUPP };
                 return Err(PostError::Device(error));
@@ -440,14 +430,8 @@ unsafe impl Endpoint for Posting {
     }
 
     fn poll(&self, sink: &mut dyn FnMut(u64, Result<(), DeviceError>)) -> usize {
-        let Queue { device, polling, turned_away, .. } = &*self.0;
-        let begin = || polling.try_lock().ok();
-        let begun = begin().or_else(|| {
-            turned_away.store(true, SeqCst);
-            fence(SeqCst);
-            begin()
-        });
-        let Some(polling) = begun else { return 0 };
+        let Queue { device, turns, .. } = &*self.0;
+        let Some(turn) = turns.begin() else { return 0 };
         // Another thread may sleep that was refused room.
         let is_news = self.0.lock().read(device);
         let mut count = 0;
@@ -456,10 +440,7 @@ unsafe impl Endpoint for Posting {
             sink(id, result);
             count += 1;
         }
-        drop(polling);
-        // Pairs with the fence above: either this sees the flag, or that the free lock.
-        fence(SeqCst);
-        if turned_away.swap(false, SeqCst) || is_news && count == 0 {
+        if turns.end(turn) || is_news && count == 0 {
             device.wake();
         }
         count

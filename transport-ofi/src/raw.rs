@@ -2,7 +2,7 @@
 //! measurements compare with.
 
 use crate::sys::{
-    Caps, Completion, Direction, Endpoint, Exposed, Far, Full, NoAlias, Opened, Passive, Slot,
+    Caps, Completion, Direction, Endpoint, Exposed, Far, Full, Opened, Passive, Slot,
 };
 use crate::{Libfabric, OfiError, Wanted, choose};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,6 +15,14 @@ const BYTES: usize = 8 << 10;
 /// So long an end looks for a message before it sleeps.
 const SPIN: Duration = Duration::from_millis(1);
 const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
+fn opened(provider: Option<&str>, host: &str, caps: Caps) -> Result<Opened, OfiError> {
+    let library = Libfabric::load()?;
+    let offers = library.offers()?;
+    let needs_rma = caps == Caps::Memory;
+    let offer = choose(&offers, &Wanted { provider, needs_rma, ..Wanted::default() })?;
+    Opened::open(&library, offer, crate::join::host_of(offer, host), caps)
+}
 
 /// An endpoint that talks to one other. For benchmarks.
 pub struct RawLink {
@@ -32,12 +40,9 @@ impl RawLink {
     /// # Errors
     /// [`OfiError`].
     pub fn open(provider: Option<&str>, host: &str) -> Result<Self, OfiError> {
-        let library = Libfabric::load()?;
-        let offers = library.offers()?;
-        let offer = choose(&offers, &Wanted { provider, ..Wanted::default() })?;
-        let host = crate::join::host_of(offer, host);
-        let opened = Opened::open(&library, offer, host, Caps::Messages)?;
-        let (endpoint, mut free) = opened.endpoint((SLOTS, BYTES))?;
+        let opened = opened(provider, host, Caps::Messages)?;
+        let ends = opened.endpoint((SLOTS, BYTES));
+        let (endpoint, mut free) = ends.map_err(|failed| opened.failed(failed))?;
         let mut link =
             Self { endpoint, peer: u64::MAX, free: Vec::new(), came: Vec::new(), over: Vec::new() };
         for slot in free.split_off(SLOTS as usize / 2) {
@@ -148,22 +153,15 @@ impl RawMemory {
     /// # Errors
     /// [`OfiError`].
     pub fn open(provider: Option<&str>, host: &str) -> Result<Self, OfiError> {
-        let library = Libfabric::load()?;
-        let offers = library.offers()?;
-        let offer = choose(&offers, &Wanted { provider, needs_rma: true, ..Wanted::default() })?;
-        let host = crate::join::host_of(offer, host);
-        let opened = Opened::open(&library, offer, host, Caps::Memory)?;
+        let opened = opened(provider, host, Caps::Memory)?;
         opened.check_memory(Caps::Memory)?;
-        let passive = Arc::new(Passive::new(opened.endpoint((1, 0))?.0));
-        let (active, free) = opened.endpoint((TRANSFERS, MEMORY))?;
-        let exposed = Exposed::fresh(&opened, passive.clone(), MEMORY, crate::join::random()?);
-        let exposed = exposed.map_err(|why| {
-            let (call, errno) = match why {
-                NoAlias::Unfit => ("mmap", libc::EINVAL),
-                NoAlias::System(call, errno) => (call, errno),
-            };
-            opened.failed((call, errno))
-        })?;
+        let failed = |failed| opened.failed(failed);
+        let (passive, _) = opened.endpoint((1, 0)).map_err(failed)?;
+        let passive = Arc::new(Passive::new(passive));
+        let (active, free) = opened.endpoint((TRANSFERS, MEMORY)).map_err(failed)?;
+        let key = crate::join::random().map_err(OfiError::random)?;
+        let exposed = Exposed::fresh(&opened, passive.clone(), MEMORY, key);
+        let exposed = exposed.map_err(failed)?;
         let far = Far { peer: u64::MAX, key: 0, at: 0 };
         Ok(Self { active, free, over: Vec::new(), far, exposed, passive })
     }

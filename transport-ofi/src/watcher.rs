@@ -3,6 +3,7 @@
 //! It sleeps at the provider's wait object, and wakes the rank when something has come. While a
 //! thread of the rank looks by itself, it stands still: two that read take turns, and cost a core.
 
+use crate::device::Device;
 use crate::port::{Brought, Leave, Port, lock};
 use rma_core::transport::Outcome;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -157,13 +158,12 @@ pub(crate) fn watch(port: &Port) {
         // What the provider has taken and not sent, it may not tell of either.
         let is_hasty = is_starved || !is_settled || is_over || !port.is_idle();
         let is_blind = port.endpoint.file().is_none();
-        let is_hasty = is_hasty || is_blind || device.is_some_and(|device| device.is_busy());
-        // Providers are asked only where they have something to wait at.
-        let may_wait = is_blind || port.endpoint.may_wait();
-        if !(may_wait && device.is_none_or(|device| device.may_wait())) {
+        let may_wait = port.endpoint.may_wait();
+        let (is_busy, may_wait_there) = device.map_or((false, true), Device::rest);
+        if !(may_wait && may_wait_there) {
             quiet_from = Instant::now();
         } else if !bell.is_parked() || quiet_from.elapsed() > SPIN {
-            is_rung = sleep(port, is_hasty.then_some(RETRY));
+            is_rung = sleep(port, (is_hasty || is_blind || is_busy).then_some(RETRY));
             quiet_from = Instant::now();
         }
     }

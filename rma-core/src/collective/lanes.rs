@@ -17,7 +17,7 @@ use crate::collective::{Communicator, Inner};
 use crate::config::digest;
 use crate::engine::Cause;
 use crate::error::CollectiveError;
-use crate::memory::lane::{Lane, LaneGeometry, OwnLane, PIECES, PeerLane, UnreadPiece};
+use crate::memory::lane::{Lane, LaneGeometry, OwnLane, PIECES, PeerLane};
 use crate::protocol::wire::{U32, U64};
 use crate::rank::Rank;
 use crate::transport::{Descriptor, ImportError};
@@ -133,9 +133,8 @@ pub(super) struct OutLane {
 
 impl OutLane {
     fn is_read(&self) -> bool {
-        self.places.unread().all(|UnreadPiece { reader, number }| {
-            pieces::is_read(self.lane.get().read_by(reader.0), number)
-        })
+        let lane = self.lane.get();
+        self.places.unread().all(|piece| lane.is_read(piece))
     }
 }
 

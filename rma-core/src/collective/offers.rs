@@ -16,7 +16,6 @@ use super::lanes::{InLane, LaneOffer, OfferKind};
 use super::near::Near;
 use super::operations::Result;
 use crate::collective::Inner;
-use crate::engine::WaitError;
 use crate::error::CollectiveError;
 use crate::protocol::wire::{U32, U64};
 use crate::rank::{Rank, WorldRank};
@@ -33,30 +32,6 @@ pub(super) struct SharedOffer {
     bytes: U64,
     tag: U32,
     lane: LaneOffer,
-}
-
-/// Why a meeting has ended without all.
-enum Ended {
-    Wait(WaitError),
-    /// That rank has sent a message instead, of a payload of so many bytes.
-    Differs {
-        what: &'static str,
-        from: Rank,
-        got: u64,
-        expected: u64,
-    },
-}
-
-impl From<Ended> for CollectiveError {
-    fn from(ended: Ended) -> Self {
-        match ended {
-            Ended::Wait(error) => error.into(),
-            Ended::Differs { what, from, got, expected } if got != expected => {
-                Self::LengthMismatch { what, from, expected, got }
-            }
-            Ended::Differs { what, from, .. } => Self::Malformed { what, from },
-        }
-    }
 }
 
 /// The ranks that offer something in an operation, seen from one of them.
@@ -85,7 +60,7 @@ impl Offering<'_> {
 }
 
 impl Meeting for Offering<'_> {
-    type Error = Ended;
+    type Error = CollectiveError;
 
     fn rank(&self) -> Rank {
         self.inner().rank
@@ -99,11 +74,11 @@ impl Meeting for Offering<'_> {
         self.inner().ring(rank);
     }
 
-    fn wait(&self, peer: Rank, come: impl Fn() -> bool) -> core::result::Result<(), Ended> {
-        self.inner().wait(peer, come).map_err(Ended::Wait)
+    fn wait(&self, peer: Rank, come: impl Fn() -> bool) -> Result<()> {
+        Ok(self.inner().wait(peer, come)?)
     }
 
-    fn wait_for_all(&self, come: impl Fn() -> bool) -> core::result::Result<(), Ended> {
+    fn wait_for_all(&self, come: impl Fn() -> bool) -> Result<()> {
         let (inner, what) = (self.inner(), self.exchange.what());
         if inner.engine.comes_at_once(&come) {
             return Ok(());
@@ -123,9 +98,15 @@ impl Meeting for Offering<'_> {
             // wait: offers
             inner.engine.wait_until(wait, look)
         });
-        let Some((world, got)) = looked.map_err(Ended::Wait)? else { return Ok(()) };
+        // That rank has sent a message instead, of a payload of so many bytes.
+        let Some((world, got)) = looked? else { return Ok(()) };
         let from = inner.group.rank_of(world).unwrap_or(inner.rank);
-        Err(Ended::Differs { what, from, got, expected: self.bytes })
+        Err(match self.bytes {
+            expected if got != expected => {
+                CollectiveError::LengthMismatch { what, from, expected, got }
+            }
+            _ => CollectiveError::Malformed { what, from },
+        })
     }
 }
 

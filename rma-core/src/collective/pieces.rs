@@ -119,12 +119,9 @@ impl HeldPlaces {
 
     /// What readers may not have done with.
     pub(super) fn unread(&self) -> impl Iterator<Item = UnreadPiece> {
-        let of = |(readers, number): &(Readers, u64)| {
-            let number = *number;
-            let readers: Vec<Rank> = readers.ranks().to_vec();
-            readers.into_iter().map(move |reader| UnreadPiece { reader, number })
-        };
-        self.held.iter().flat_map(of)
+        self.held.iter().flat_map(|&(ref readers, number)| {
+            readers.ranks().iter().map(move |&reader| UnreadPiece { reader, number })
+        })
     }
 }
 
@@ -180,7 +177,7 @@ fn done_with(read: &impl Word<Value = u64>, number: u64) {
 }
 
 /// Whether a reader has done with the piece of that number: it may be overwritten.
-pub(super) fn is_read(read: &impl Word<Value = u64>, number: u64) -> bool {
+fn is_read(read: &impl Word<Value = u64>, number: u64) -> bool {
     // pairs with the Release store in `done_with`.
     is_past(read.load(Acquire), number)
 }

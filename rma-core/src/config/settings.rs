@@ -350,7 +350,6 @@ fn lines(text: &str) -> Result<Vec<(usize, &str, &str)>, ConfigError> {
 mod tests {
     use super::*;
 
-    /// What `get` writes `set` takes, and only the field of that name changes.
     #[test]
     fn over_a_network_ranks_are_nodes_unless_one_node_is_asked_for() {
         let mut config = Config::default();
@@ -361,6 +360,7 @@ mod tests {
         assert_eq!(config.nodes_of(4), 1);
     }
 
+    /// What `get` writes `set` takes, and only the field of that name changes.
     #[test]
     fn what_is_written_parses() {
         let config = Config::default();

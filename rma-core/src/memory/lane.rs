@@ -110,6 +110,12 @@ impl<'a> Lane<'a> {
         unsafe { self.base.add(offset) }
     }
 
+    /// Whether its reader has done with that piece.
+    pub(crate) fn is_read(self, piece: UnreadPiece) -> bool {
+        // pairs with the Release store of the reader: what it has read is what was there.
+        is_past(self.read_by(piece.reader.0).load(Acquire), piece.number)
+    }
+
     fn bounds(self) -> copy::CellBounds {
         copy::CellBounds::of(self.base, self.geometry.bytes())
     }
@@ -170,11 +176,7 @@ impl LaneMemory {
     /// Whether no rank of the communicator that had it last has anything to read there.
     pub(crate) fn is_read(&self) -> bool {
         let lane = self.lane();
-        let read = |of: &UnreadPiece| {
-            // pairs with the Release store of the reader: what it has read is what was there.
-            is_past(lane.read_by(of.reader.0).load(Acquire), of.number)
-        };
-        self.unread.iter().all(read)
+        self.unread.iter().all(|piece| lane.is_read(*piece))
     }
 }
 

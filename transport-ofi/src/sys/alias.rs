@@ -6,20 +6,19 @@
 #![allow(unsafe_code)]
 
 use super::end::end;
+use super::object::Failed;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::fs::read;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// A second mapping of memory of this process; nothing is touched through it when it is gone.
 pub(crate) struct Alias {
     pages: Pages,
     /// What comes in its place.
-    instead: &'static Instead,
+    instead: BorrowedFd<'static>,
     /// From the beginning of a page to the first byte.
     skip: usize,
     len: usize,
@@ -52,6 +51,12 @@ pub(crate) enum NoAlias {
     System(&'static str, i32),
 }
 
+impl From<Failed> for NoAlias {
+    fn from((call, errno): Failed) -> Self {
+        Self::System(call, errno)
+    }
+}
+
 impl Alias {
     /// Maps `len` bytes from `base` on a second time.
     ///
@@ -73,21 +78,21 @@ impl Alias {
         if !is_one_shared(&maps, first.addr(), whole) {
             return Err(NoAlias::Unfit);
         }
-        let instead = Instead::of(whole)?;
+        let instead = instead(whole)?;
         // SAFETY: an old length of 0 maps the same pages once more, somewhere else, and leaves
         // what is there: they are shared, and follow each other in one file.
         let start = unsafe { libc::mremap(first.cast(), 0, whole, libc::MREMAP_MAYMOVE) };
         match NonNull::new(start.cast::<u8>()).filter(|_| start != libc::MAP_FAILED) {
             Some(start) => Ok(Self { pages: Pages { start, len: whole }, instead, skip, len }),
-            None => Err(refused("mremap", &io::Error::last_os_error())),
+            None => Err(refused("mremap", &io::Error::last_os_error()).into()),
         }
     }
 
     /// New memory, which nobody else has.
-    pub(super) fn fresh(len: usize) -> Result<Self, NoAlias> {
+    pub(super) fn fresh(len: usize) -> Result<Self, Failed> {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-        let instead = Instead::of(len)?;
+        let instead = instead(len)?;
         // SAFETY: it replaces nothing.
         let start = unsafe { libc::mmap(ptr::null_mut(), len, rights, flags, -1, 0) };
         match NonNull::new(start.cast::<u8>()).filter(|_| start != libc::MAP_FAILED) {
@@ -108,7 +113,7 @@ impl Alias {
         let Pages { start, len } = &self.pages;
         let (rights, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
-        let (at, file) = (start.as_ptr().cast(), self.instead.file.as_raw_fd());
+        let (at, file) = (start.as_ptr().cast(), self.instead.as_raw_fd());
         // SAFETY: addresses of this alias, which no reference or safe code has.
         let mapped = unsafe { libc::mmap(at, *len, rights, flags, file, 0) };
         if mapped == libc::MAP_FAILED {
@@ -118,43 +123,35 @@ impl Alias {
     }
 }
 
-/// What comes in the place of all aliases: a file as long as the longest. Only what is touched
-/// takes memory, and its mappings are no private memory of the process, which may be limited.
-struct Instead {
-    file: OwnedFd,
-    /// Bytes, of which it never has less.
-    len: AtomicUsize,
-}
-
-impl Instead {
-    /// That of this process, with so many bytes at least.
-    fn of(len: usize) -> Result<&'static Self, NoAlias> {
-        static INSTEAD: OnceLock<Instead> = OnceLock::new();
-        static MAKING: Mutex<()> = Mutex::new(());
-        let _turn = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
-        let instead = match INSTEAD.get() {
-            Some(instead) => instead,
-            None => {
-                let file = memfd_create("rma-remains", MemfdFlags::CLOEXEC);
-                let file = file.map_err(|error| refused("memfd_create", &error.into()))?;
-                INSTEAD.get_or_init(|| Self { file, len: AtomicUsize::new(0) })
-            }
-        };
-        if instead.len.load(Relaxed) < len {
-            let grown = ftruncate(&instead.file, len as u64);
-            grown.map_err(|error| refused("ftruncate", &error.into()))?;
-            instead.len.store(len, Relaxed);
+/// What comes in the place of all aliases of this process: a file as long as the longest. Only what
+/// is touched takes memory, and its mappings are no private memory of the process, which may be
+/// limited. It has so many bytes at least.
+fn instead(len: usize) -> Result<BorrowedFd<'static>, Failed> {
+    static FILE: OnceLock<OwnedFd> = OnceLock::new();
+    /// Its bytes, of which it never has less. Held by who makes it or has it grow.
+    static BYTES: Mutex<usize> = Mutex::new(0);
+    let mut bytes = BYTES.lock().unwrap_or_else(PoisonError::into_inner);
+    let file = match FILE.get() {
+        Some(file) => file,
+        None => {
+            let file = memfd_create("rma-remains", MemfdFlags::CLOEXEC);
+            let file = file.map_err(|error| refused("memfd_create", &error.into()))?;
+            FILE.get_or_init(|| file)
         }
-        Ok(instead)
+    };
+    if *bytes < len {
+        ftruncate(file, len as u64).map_err(|error| refused("ftruncate", &error.into()))?;
+        *bytes = len;
     }
+    Ok(file.as_fd())
 }
 
 fn last_errno() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or_default()
 }
 
-fn refused(call: &'static str, error: &io::Error) -> NoAlias {
-    NoAlias::System(call, error.raw_os_error().unwrap_or_default())
+fn refused(call: &'static str, error: &io::Error) -> Failed {
+    (call, error.raw_os_error().unwrap_or_default())
 }
 
 impl Drop for Pages {

@@ -312,9 +312,9 @@ impl Endpoint {
     }
 
     /// Whether the file may be waited at: asked each time before; if not, there is something to
-    /// read already.
+    /// read already. Without a file the provider is not asked: it may.
     pub(crate) fn may_wait(&self) -> bool {
-        self.fabric.try_wait(&self.queue)
+        self.file.is_none() || self.fabric.try_wait(&self.queue)
     }
 }
 

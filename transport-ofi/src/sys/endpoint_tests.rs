@@ -209,7 +209,9 @@ fn addresses_are_those_of_the_provider() {
     assert!(one.shown(one.address()).contains("127.0.0.1"), "{}", one.shown(one.address()));
     assert_eq!(one.insert(&[0; 3]), None);
     let nowhere = Opened::open(&tcp.0, &tcp.1, Some("192.0.2.77"), Caps::Messages);
-    let refused = nowhere.and_then(|opened| opened.endpoint((1, 64))).err().unwrap();
+    let refused =
+        nowhere.and_then(|opened| opened.endpoint((1, 64)).map_err(|failed| opened.failed(failed)));
+    let refused = refused.err().unwrap();
     assert!(refused.to_string().contains("192.0.2.77"), "{refused}");
 }
 

@@ -10,7 +10,8 @@ use super::layout::{
 };
 use super::library::Libfabric;
 use super::object::{
-    AddressVector, BareEndpoint, CompletionQueue, Domain, Fabric, Found, LOCAL, MemoryRegion,
+    AddressVector, BareEndpoint, CompletionQueue, Domain, Fabric, Failed, Found, LOCAL,
+    MemoryRegion,
 };
 use super::slots::{Buffers, Slot, Slots};
 use crate::{Offer, OfiError};
@@ -24,6 +25,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 const BATCH: usize = 32;
 /// The first key of registrations of slots, where the provider takes ours.
 const FIRST_KEY: u64 = 0x736c_6f74 << 32;
+
+/// Why a provider is not taken whose registrations are of one endpoint.
+const MEMORY_PER_ENDPOINT: &str = "registers memory for each endpoint, which rma does not do";
 
 /// What endpoints of a provider are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +43,6 @@ pub(crate) struct Opened {
     library: Libfabric,
     provider: String,
     host: String,
-    fabric: Arc<Fabric>,
     domain: Arc<Domain>,
     modes: c_int,
     /// Bytes of a key.
@@ -73,10 +76,16 @@ impl Opened {
         // SAFETY: as above.
         let key_size = unsafe { (*attributes).mr_key_size };
         let fabric = Arc::new(Fabric::open(library, found).map_err(failed)?);
-        let domain = Arc::new(Domain::open(fabric.clone()).map_err(failed)?);
+        let domain = Arc::new(Domain::open(fabric).map_err(failed)?);
         let (library, progresses) = (*library, progress == PROGRESS_AUTO);
         let next_key = AtomicU64::new(FIRST_KEY);
-        Ok(Self { library, provider, host, fabric, domain, modes, key_size, progresses, next_key })
+        let opened =
+            Self { library, provider, host, domain, modes, key_size, progresses, next_key };
+        // Its slots would have to be registered.
+        if opened.wants_registered() && modes & MR_ENDPOINT != 0 {
+            return Err(opened.unfit(MEMORY_PER_ENDPOINT));
+        }
+        Ok(opened)
     }
 
     pub(crate) fn failed(&self, failed: (&'static str, c_int)) -> OfiError {
@@ -114,7 +123,7 @@ impl Opened {
             return Err(self.unfit("has no remote memory access"));
         }
         if self.modes & MR_ENDPOINT != 0 {
-            return Err(self.unfit("registers memory for each endpoint, which rma does not do"));
+            return Err(self.unfit(MEMORY_PER_ENDPOINT));
         }
         if self.key_size > size_of::<u64>() {
             return Err(self.unfit("has keys of more than 8 bytes, which rma does not pass on"));
@@ -131,29 +140,25 @@ impl Opened {
     pub(crate) fn endpoint(
         &self,
         (count, bytes): (u32, usize),
-    ) -> Result<(Endpoint, Vec<Slot>), OfiError> {
-        let failed = |failed| self.failed(failed);
-        let (slots, handles) =
-            Slots::new(count, bytes).ok_or_else(|| failed(("alloc", libc::ENOMEM)))?;
-        let buffers = if self.modes & MR_LOCAL == 0 {
-            Buffers::Plain(slots)
-        } else if self.modes & MR_ENDPOINT != 0 {
-            return Err(self.unfit("registers memory for each endpoint, which rma does not do"));
-        } else {
+    ) -> Result<(Endpoint, Vec<Slot>), Failed> {
+        let (slots, handles) = Slots::new(count, bytes).ok_or(("alloc", libc::ENOMEM))?;
+        let buffers = if self.wants_registered() {
             // No two registrations of a domain may have one key.
             let (span, key) = (slots.span(), self.next_key.fetch_add(1, Relaxed));
             // SAFETY: memory of the slots, on the heap.
             let region = unsafe { self.domain.register(span, LOCAL, key, slots) };
-            Buffers::Registered(region.map_err(failed)?)
+            Buffers::Registered(region?)
+        } else {
+            Buffers::Plain(slots)
         };
         let (buffers, room) = (Arc::new(buffers), count as usize + BATCH);
-        let (queue, file) = CompletionQueue::open(self.domain.clone(), room).map_err(failed)?;
+        let (queue, file) = CompletionQueue::open(self.domain.clone(), room)?;
         let queue = Arc::new(queue);
-        let addresses = Arc::new(AddressVector::open(self.domain.clone(), BATCH).map_err(failed)?);
+        let addresses = Arc::new(AddressVector::open(self.domain.clone(), BATCH)?);
         let below = (queue.clone(), addresses.clone(), buffers.clone());
-        let bare = BareEndpoint::open(&self.domain, below).map_err(failed)?;
-        let address = bare.address().map_err(failed)?;
-        let fabric = self.fabric.clone();
+        let bare = BareEndpoint::open(&self.domain, below)?;
+        let address = bare.address()?;
+        let fabric = Arc::clone(&self.domain.below);
         let endpoint = Endpoint { bare, queue, addresses, buffers, fabric, file, address };
         Ok((endpoint, handles))
     }
@@ -181,6 +186,13 @@ impl Passive {
     pub(crate) fn new(endpoint: Endpoint) -> Self {
         let endpoint = ManuallyDrop::new(endpoint);
         Self { endpoint, remains: ManuallyDrop::default() }
+    }
+
+    /// The address of that number, of `all`, one behind the other, which are as long as its own;
+    /// empty if there are fewer.
+    pub(crate) fn nth<'a>(&self, number: u32, all: &'a [u8]) -> &'a [u8] {
+        let len = self.address().len();
+        all.get(number as usize * len..).and_then(|rest| rest.get(..len)).unwrap_or(&[])
     }
 }
 
@@ -228,7 +240,8 @@ impl Exposed {
         key: u64,
     ) -> Result<Self, NoAlias> {
         // SAFETY: mapped, says the caller.
-        Self::of(opened, passive, unsafe { Alias::new(base, len) }?, key)
+        let alias = unsafe { Alias::new(base, len) }?;
+        Ok(Self::of(opened, passive, alias, key)?)
     }
 
     /// Gives peers access to new memory, which nobody else has.
@@ -241,18 +254,17 @@ impl Exposed {
         passive: Arc<Passive>,
         len: usize,
         key: u64,
-    ) -> Result<Self, NoAlias> {
+    ) -> Result<Self, Failed> {
         Self::of(opened, passive, Alias::fresh(len)?, key)
     }
 
-    fn of(opened: &Opened, passive: Arc<Passive>, alias: Alias, key: u64) -> Result<Self, NoAlias> {
+    fn of(opened: &Opened, passive: Arc<Passive>, alias: Alias, key: u64) -> Result<Self, Failed> {
         let (first, len) = alias.span();
         let start = if opened.counts_by_address() { first.expose_provenance() as u64 } else { 0 };
         let (span, access) = ((first.cast_const(), len), REMOTE_READ | REMOTE_WRITE);
         // SAFETY: addresses of the alias, which it keeps wherever it is moved.
         let region = unsafe { opened.domain.register(span, access, key, alias) };
-        let region = region.map_err(|(call, code)| NoAlias::System(call, code))?;
-        Ok(Self { region: ManuallyDrop::new(region), passive, start })
+        Ok(Self { region: ManuallyDrop::new(region?), passive, start })
     }
 
     /// The key, and where the first byte is: what peers must know.

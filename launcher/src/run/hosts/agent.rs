@@ -362,7 +362,9 @@ impl Agent {
             self.cut(&format!("rma-run has said nothing for {silence} s"));
         }
         if self.term_at.take_if(|at| *at <= now).is_some() {
-            self.signal(None, Signal::TERM);
+            self.processes.signal(Signal::TERM);
+            // A stopped process ends in order, too.
+            self.processes.signal(Signal::CONT);
             self.kill_at = Some(now + self.task.kill_after);
         }
         if self.kill_at.take_if(|at| *at <= now).is_some() {
@@ -404,17 +406,6 @@ impl Agent {
         let _ = self.hold.send(());
     }
 
-    fn signal(&self, rank: Option<u32>, signal: Signal) {
-        match rank {
-            Some(rank) => self.processes.signal_rank(rank, signal),
-            None => self.processes.signal(signal),
-        }
-        if ENDING.contains(&signal) && rank.is_none() {
-            // A stopped process ends in order, too.
-            self.processes.signal(Signal::CONT);
-        }
-    }
-
     async fn obey(&mut self, order: Order) {
         match order {
             Order::Start => {
@@ -429,8 +420,10 @@ impl Agent {
             Order::Hold => self.hold(),
             Order::Signal { rank, number } => {
                 let signal = i32::try_from(number).ok().and_then(Signal::from_named_raw);
-                if let Some(signal) = signal {
-                    self.signal(rank, signal);
+                match (rank, signal) {
+                    (Some(rank), Some(signal)) => self.processes.signal_rank(rank, signal),
+                    (None, Some(signal)) => self.processes.signal(signal),
+                    (_, None) => {}
                 }
             }
             Order::Answer { ranks, frame } => {

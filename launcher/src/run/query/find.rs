@@ -324,11 +324,12 @@ mod tests {
                 for _ in 0..3 {
                     drop(listener.accept().unwrap());
                 }
-                let (mut stream, _) = listener.accept().unwrap();
-                wire::write(&mut stream, &Answer::View { view: view() }).unwrap();
+                let (stream, _) = listener.accept().unwrap();
+                let _: Query = wire::read(&stream, FRAME_MAX).unwrap();
+                wire::write(&stream, &Answer::View { view: view() }).unwrap();
             });
             let reply = query(&found, Instant::now() + LONG);
-            assert!(matches!(reply, Some(Reply::Job(got)) if got == view()));
+            assert!(matches!(&reply, Some(Reply::Job(got)) if *got == view()), "{reply:?}");
         });
         // It is gone.
         let reply = query(&found, Instant::now() + LONG);

@@ -8,10 +8,13 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::bulletin::{self, BulletinWords};
 use crate::codec::{wire_enum, wire_struct};
-use crate::start::{Settings, StartError};
+use crate::pmi::{Card, Managed, Session};
+use crate::serve::{Door, GRACE, Served};
+use crate::start::{Secret, Settings, StartError};
 use crate::wire::{
     self, Challenge, FRAME_MAX, FromLauncher, HELLO_MAX, Hello, Proof, REPLY_MAX, Refusal, Reply,
     ToLauncher,
@@ -23,6 +26,8 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(60);
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Letters of a note.
 const NOTE_MAX: usize = 1000;
+/// Letters of a reason why there is no job: launchers take short values.
+const REASON_MAX: usize = 300;
 /// First pause before the hello is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
@@ -123,11 +128,45 @@ pub struct Client {
     exchange: Mutex<()>,
     writing: Turns,
     left: AtomicBool,
+    /// How it has left.
+    failed: AtomicBool,
     departed: AtomicBool,
-    /// In a job on several hosts.
+    /// In a job on several hosts, or of a launcher of others.
     ear: Option<Ear>,
     /// 1 + the first rank that this one missed; 0 if none.
     missed: AtomicU64,
+    /// If a launcher of others has started the job.
+    managed: Option<Arc<Guarded>>,
+    /// At rank 0 of such a job.
+    served: Option<Served>,
+}
+
+/// The session with a launcher of others, and whether this rank has left its job.
+#[derive(Debug)]
+struct Guarded {
+    session: Mutex<Session>,
+    left: Mutex<bool>,
+    leaves: Condvar,
+}
+
+impl Guarded {
+    fn session(&self) -> std::sync::MutexGuard<'_, Session> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn leave(&self) {
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.leaves.notify_all();
+    }
+
+    /// Rank 0 is lost, which serves: has the launcher end the job, unless this rank leaves by itself.
+    fn end_soon(&self) {
+        let left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.leaves.wait_timeout_while(left, GRACE, |left| !*left);
+        if !*waited.unwrap_or_else(PoisonError::into_inner).0 {
+            self.session().abort();
+        }
+    }
 }
 
 /// A thread that reads what the launcher says: it may tell of other hosts at any time.
@@ -155,7 +194,12 @@ impl std::fmt::Debug for News {
 }
 
 impl Ear {
-    fn start(stream: TcpStream) -> io::Result<Ear> {
+    /// `rest` are ranks of other hosts, which are lost with rank 0 if that serves.
+    fn start(
+        stream: TcpStream,
+        managed: Option<Arc<Guarded>>,
+        rest: [Range<u32>; 2],
+    ) -> io::Result<Ear> {
         let (sender, answers) = mpsc::channel();
         let news = Arc::new(Mutex::new(News::default()));
         let its = Arc::clone(&news);
@@ -172,7 +216,14 @@ impl Ear {
                     continue;
                 }
                 let is_over = said.is_err();
-                if sender.send(said).is_err() || is_over {
+                let is_heard = sender.send(said).is_ok();
+                if is_over && let Some(managed) = &managed {
+                    if let Some(hear) = &its.lock().unwrap_or_else(PoisonError::into_inner).hear {
+                        rest.iter().for_each(|ranks| hear(ranks.clone(), Fate::Failed));
+                    }
+                    managed.end_soon();
+                }
+                if is_over || !is_heard {
                     return;
                 }
             }
@@ -191,8 +242,20 @@ impl Ear {
 impl Drop for Client {
     fn drop(&mut self) {
         // The thread has a copy of the connection, which a fork shares.
-        if self.ear.is_some() && std::process::id() == self.pid {
-            self.cut(Shutdown::Both);
+        if self.ear.is_none() || std::process::id() != self.pid {
+            return;
+        }
+        let failed = !self.left.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed);
+        if self.managed.is_some() {
+            self.leave(true);
+        }
+        self.cut(Shutdown::Both);
+        if let Some(served) = self.served.take() {
+            served.join();
+        }
+        // The launcher ends the job of a rank that ends without.
+        if let Some(managed) = self.managed.as_ref().filter(|_| !failed) {
+            managed.session().finish();
         }
     }
 }
@@ -208,10 +271,131 @@ impl Client {
     /// When the launcher cannot be reached, is not the one that started this job, or refuses.
     pub fn connect(settings: &Settings) -> Result<Client, StartError> {
         end_with_parent()?;
+        Self::greeted(settings)
+    }
+
+    /// Joins a job that a launcher of others has started: ranks find each other by it. **Collective**
+    /// over the job.
+    ///
+    /// A thread of rank 0 does then what `rma-run` does for the bootstrap of its ranks; dropped, the
+    /// client of rank 0 waits until all ranks have left. When a rank is lost, or fails, the launcher
+    /// is told to end the job a second later.
+    ///
+    /// # Errors
+    ///
+    /// When the launcher does not do its part, and when its ranks cannot be one job.
+    pub fn join(managed: &Managed) -> Result<Client, StartError> {
+        end_with_parent()?;
+        let mut session = managed.open()?;
+        let (rank, size) = session.place();
+        let (door, refusal) = match session.nodes()? {
+            None => (None, None),
+            Some(nodes) => match nodes.and_then(|nodes| {
+                Door::open(nodes).map_err(|error| format!("rank 0 cannot listen: {error}"))
+            }) {
+                Ok(door) => (Some(door), None),
+                Err(why) => (None, Some(why)),
+            },
+        };
+        let system = |source| StartError::System { call: "listening for ranks", source };
+        let mine = match &door {
+            Some(door) => Some(Card {
+                addresses: door.addresses().map_err(system)?,
+                secret: door.secret(),
+                refusal: None,
+            }),
+            None => refusal.map(|why| Card {
+                addresses: Vec::new(),
+                secret: [0; 32],
+                refusal: Some(why.chars().take(REASON_MAX).collect()),
+            }),
+        };
+        let card = session.share(mine.as_ref())?;
+        let launcher = session.launcher();
+        if let Some(why) = card.refusal {
+            session.finish();
+            return Err(StartError::NoJob { launcher, why });
+        }
+        let session = Mutex::new(session);
+        let managed =
+            Arc::new(Guarded { session, left: Mutex::new(false), leaves: Condvar::new() });
+        let here = door.as_ref().map(Door::address).transpose().map_err(system)?;
+        let served = door.map(|door| {
+            let managed = Arc::clone(&managed);
+            door.serve(Box::new(move || managed.session().abort()))
+        });
+        let served = served.transpose();
+        let served =
+            served.map_err(|source| StartError::System { call: "starting a thread", source })?;
+        let addresses = match here {
+            Some(here) => vec![here],
+            None => card.addresses.iter().filter_map(|address| address.parse().ok()).collect(),
+        };
+        let mut found = Err(StartError::NoJob { launcher, why: "rank 0 has no address".into() });
+        for bootstrap in addresses {
+            let settings =
+                Settings { bootstrap, rank, secret: Secret(card.secret), bulletin: None };
+            found = match (Self::greeted_with(&settings, Some(&managed)), found) {
+                (Ok(client), _) => Ok(client),
+                (Err(error @ StartError::Refused { .. }), _) => return Err(error),
+                // The first is an address that other hosts should reach.
+                (
+                    Err(_),
+                    Err(first @ (StartError::Lost { .. } | StartError::NotTheLauncher(_))),
+                ) => Err(first),
+                (Err(error), _) => Err(error),
+            };
+            if found.is_ok() {
+                break;
+            }
+        }
+        let mut client = found?;
+        client.served = served;
+        if client.job.size != size {
+            return Err(StartError::NotTheLauncher(client.settings.bootstrap));
+        }
+        client.count_cpus()?;
+        Ok(client)
+    }
+
+    /// **Collective.** Counts the CPUs that ranks of this host may run on: a launcher may have bound
+    /// each to a few.
+    fn count_cpus(&mut self) -> Result<(), StartError> {
+        let system = |source: io::Error| StartError::System { call: "sched_getaffinity", source };
+        let set = sched_getaffinity(None).map_err(|errno| system(errno.into()))?;
+        let mut mine = [0u8; CpuSet::MAX_CPU / 8];
+        for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)) {
+            mine[cpu / 8] |= 1 << (cpu % 8);
+        }
+        let here = match &self.job.host {
+            Some(host) => host.range(),
+            None => 0..self.job.size,
+        };
+        let (mut first, mut all) = (0, [0u8; CpuSet::MAX_CPU / 8]);
+        for (count, theirs) in self.all_gather(&mine)? {
+            if first < here.end && first + count > here.start {
+                all.iter_mut().zip(theirs).for_each(|(all, theirs)| *all |= theirs);
+            }
+            first += count;
+        }
+        self.job.cores = all.iter().map(|byte| byte.count_ones()).sum();
+        self.job.oversubscribed = here.len() > self.job.cores as usize;
+        Ok(())
+    }
+
+    /// Says hello, and again if the launcher has hung up.
+    pub(crate) fn greeted(settings: &Settings) -> Result<Client, StartError> {
+        Self::greeted_with(settings, None)
+    }
+
+    fn greeted_with(
+        settings: &Settings,
+        managed: Option<&Arc<Guarded>>,
+    ) -> Result<Client, StartError> {
         let deadline = Instant::now() + HELLO_TIMEOUT;
         let mut pause = RETRY_PAUSE;
         loop {
-            match greet(settings, deadline) {
+            match greet(settings, managed, deadline) {
                 // The launcher drops callers when strangers flood its port.
                 Err(StartError::Lost { source, .. })
                     if wire::is_end(&source) && Instant::now() + pause < deadline =>
@@ -313,6 +497,10 @@ impl Client {
         if std::process::id() != self.pid || self.left.swap(true, Ordering::Relaxed) {
             return;
         }
+        self.failed.store(failed, Ordering::Relaxed);
+        if let Some(managed) = &self.managed {
+            managed.leave();
+        }
         let Some(_turn) = self.writing.take(Some(LEAVE_TIMEOUT)) else {
             // A frame is stuck half-way in an exchange. Nothing can follow it; cutting the
             // connection tells the launcher, and frees the thread that waits.
@@ -323,7 +511,7 @@ impl Client {
             .is_ok_and(|frame| self.send_within(&frame, LEAVE_TIMEOUT));
         match sent {
             // Word of what became of its messages follows.
-            true if self.ear.is_some() => {}
+            true if self.job.host.is_some() => {}
             true => self.cut(Shutdown::Write),
             false => self.cut(Shutdown::Both),
         }
@@ -333,7 +521,7 @@ impl Client {
     /// never will. The first call counts; those of a forked child do not.
     pub fn departed(&self, fate: Fate) {
         let is_known = || self.departed.swap(true, Ordering::Relaxed);
-        if self.ear.is_none() || std::process::id() != self.pid || is_known() {
+        if self.job.host.is_none() || std::process::id() != self.pid || is_known() {
             return;
         }
         // Only behind word that it leaves does this one count.
@@ -418,7 +606,11 @@ impl Drop for Turn<'_> {
 }
 
 /// One attempt at the hello.
-fn greet(settings: &Settings, deadline: Instant) -> Result<Client, StartError> {
+fn greet(
+    settings: &Settings,
+    managed: Option<&Arc<Guarded>>,
+    deadline: Instant,
+) -> Result<Client, StartError> {
     let lost = |source| lost(settings, "said hello", source);
     let left = deadline.saturating_duration_since(Instant::now()).max(RETRY_PAUSE);
     let stream = TcpStream::connect_timeout(&settings.bootstrap, left).map_err(lost)?;
@@ -458,11 +650,10 @@ fn greet(settings: &Settings, deadline: Instant) -> Result<Client, StartError> {
     };
     stream.set_read_timeout(None).map_err(lost)?;
     stream.set_write_timeout(None).map_err(lost)?;
-    let ear = || {
-        let stream = stream.try_clone()?;
-        Ear::start(stream)
-    };
-    let ear = job.host.is_some().then(ear).transpose();
+    let here = job.host.as_ref().map_or(0..job.size, Host::range);
+    let rest = [0..here.start, here.end..job.size];
+    let ear = || Ear::start(stream.try_clone()?, managed.cloned(), rest);
+    let ear = (job.host.is_some() || managed.is_some()).then(ear).transpose();
     let ear = ear.map_err(|source| StartError::System { call: "starting a thread", source })?;
     Ok(Client {
         settings: settings.clone(),
@@ -472,9 +663,12 @@ fn greet(settings: &Settings, deadline: Instant) -> Result<Client, StartError> {
         exchange: Mutex::new(()),
         writing: Turns::default(),
         left: AtomicBool::new(false),
+        failed: AtomicBool::new(false),
         departed: AtomicBool::new(false),
         ear,
         missed: AtomicU64::new(0),
+        managed: managed.cloned(),
+        served: None,
     })
 }
 
@@ -536,7 +730,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let settings = settings(&listener);
         let server = std::thread::spawn(move || launcher(listener, secret, rank));
-        let client = greet(&settings, Instant::now() + HELLO_TIMEOUT);
+        let client = greet(&settings, None, Instant::now() + HELLO_TIMEOUT);
         (client, server.join().unwrap())
     }
 
@@ -604,7 +798,7 @@ mod tests {
             stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
             stream
         });
-        let client = greet(&settings, Instant::now() + HELLO_TIMEOUT);
+        let client = greet(&settings, None, Instant::now() + HELLO_TIMEOUT);
         assert!(matches!(client, Err(StartError::Lost { .. })), "{client:?}");
         server.join().unwrap();
     }

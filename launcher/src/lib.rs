@@ -75,15 +75,21 @@ mod bulletin;
 mod client;
 mod codec;
 mod environment;
+mod foreign;
+mod gather;
 mod inherited;
+mod pmi;
+mod rumours;
 #[cfg(feature = "server")]
 pub mod run;
+mod serve;
 mod start;
 mod wire;
 
 pub use bulletin::BulletinWords;
 pub use client::{Client, Fate, Host, Job, SettingSource};
 pub use environment::{detect_process, is_launched, provider_filter};
+pub use pmi::Managed;
 pub use start::{
     BOOTSTRAP_VAR, BULLETIN_VAR, JOB_VAR, RANK_VAR, SECRET_VAR, Settings, Start, StartError, detect,
 };

@@ -17,7 +17,6 @@ mod config;
 mod cpus;
 pub mod doctor;
 mod driver;
-mod gather;
 mod groups;
 mod hosts;
 mod introduce;

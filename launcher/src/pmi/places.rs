@@ -54,7 +54,7 @@ pub(super) fn rows(nodes: &[u32]) -> Result<Vec<Range<u32>>, String> {
                 return Err(format!(
                     "rank {rank} is on a node whose other ranks are not in a row with it, which \
                      this runtime cannot do: have the launcher fill one node after the other \
-                     (srun --distribution=block, mpirun --map-by slot, mpiexec without -rr)"
+                     (srun --distribution=block, mpirun --map-by slot, mpiexec -hosts a:2,b:2)"
                 ));
             }
         }

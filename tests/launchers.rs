@@ -140,7 +140,8 @@ fn examples_run(launcher: &Launcher) {
 fn losses_end_a_job(launcher: &Launcher) {
     let waiting = launcher.part("wait", 2).output().unwrap();
     // Others kill the rest before it can say anything.
-    let lines: &[&str] = if launcher.is_patient { &["waits no more: a barrier: rank 2 "] } else { &[] };
+    let lines: &[&str] =
+        if launcher.is_patient { &["waits no more: a barrier: rank 2 "] } else { &[] };
     said(&waiting, false, lines);
     // Rank 0 serves; of any other, it has the launcher end the job.
     for lost in [0, 3] {

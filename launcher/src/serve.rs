@@ -119,8 +119,8 @@ fn own_addresses() -> Vec<Ipv4Addr> {
     if !own.is_empty() {
         return own;
     }
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let found = (name, 0).to_socket_addrs().map(Vec::from_iter).unwrap_or_default();
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let found = (name.trim(), 0).to_socket_addrs().map(Vec::from_iter).unwrap_or_default();
     let addresses = found.into_iter().filter_map(|address| match address.ip() {
         IpAddr::V4(address) if !address.is_loopback() => Some(address),
         _ => None,
@@ -573,6 +573,10 @@ mod tests {
         (served, settings, aborted)
     }
 
+    fn node(ranks: Range<u32>) -> Vec<Range<u32>> {
+        std::iter::once(ranks).collect()
+    }
+
     /// Joins as all of these ranks at once: some wait for others.
     fn joined(ranks: Range<u32>, settings: impl Fn(u32) -> Settings) -> Vec<Client> {
         let joining = ranks.map(|rank| {
@@ -585,7 +589,7 @@ mod tests {
 
     #[test]
     fn ranks_exchange_and_leave() {
-        let (served, settings, aborted) = server(vec![0..3]);
+        let (served, settings, aborted) = server(node(0..3));
         let clients = joined(0..3, settings);
         std::thread::scope(|scope| {
             for client in &clients {
@@ -603,7 +607,7 @@ mod tests {
 
     #[test]
     fn who_has_another_secret_or_a_taken_rank_is_refused() {
-        let (served, settings, _aborted) = server(vec![0..1]);
+        let (served, settings, _aborted) = server(node(0..1));
         let wrong = Settings { secret: Secret([1; 32]), ..settings(0) };
         let refused = Client::greeted(&wrong).unwrap_err();
         assert!(matches!(refused, StartError::Unknown { rank: 0, .. }), "{refused}");
@@ -619,7 +623,7 @@ mod tests {
 
     #[test]
     fn a_rank_that_is_lost_ends_exchanges_and_then_the_job() {
-        let (served, settings, aborted) = server(vec![0..2]);
+        let (served, settings, aborted) = server(node(0..2));
         let mut clients = joined(0..2, settings);
         drop(clients.pop());
         let error = clients[0].all_gather(b"mine").unwrap_err();
@@ -651,7 +655,7 @@ mod tests {
 
     #[test]
     fn strangers_hold_up_nobody() {
-        let (served, settings, _aborted) = server(vec![0..1]);
+        let (served, settings, _aborted) = server(node(0..1));
         let port = settings(0).bootstrap;
         let mut idle: Vec<TcpStream> =
             (0..STRANGERS * 2).map(|_| TcpStream::connect(port).unwrap()).collect();

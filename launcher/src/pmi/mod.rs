@@ -142,6 +142,9 @@ pub(crate) struct Card {
 
 wire_struct!(Card { addresses, secret, refusal });
 
+/// The ranks of each node, or why they cannot be one job.
+pub(crate) type Nodes = Result<Vec<Range<u32>>, String>;
+
 /// A session of this rank with its launcher.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -169,8 +172,8 @@ impl Session {
         self.managed.launcher
     }
 
-    /// **Collective.** The ranks of each node, as rank 0 hears it.
-    pub(crate) fn nodes(&mut self) -> Result<Option<Result<Vec<Range<u32>>, String>>, StartError> {
+    /// **Collective.** At rank 0, the ranks of each node.
+    pub(crate) fn nodes(&mut self) -> Result<Option<Nodes>, StartError> {
         let is_first = self.place().0 == 0;
         let nodes = match &mut self.talk {
             Talk::Lines(lines) => is_first.then(|| lines.nodes()),

@@ -53,3 +53,9 @@ pub use warden::{NAME as WARDEN_NAME, warden};
 pub fn run(spec: &Spec) -> Result<Report, RunError> {
     driver::run(spec)
 }
+
+/// What says that this process is one of several that another launcher has started, if it is: the
+/// variable, and its value. Each would run a job of its own.
+pub fn one_of_several() -> Option<(&'static str, String)> {
+    crate::foreign::one_of_several(&|name| std::env::var_os(name))
+}

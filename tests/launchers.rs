@@ -1,6 +1,7 @@
-//! Jobs that other launchers start, real ones: hydra's `mpiexec` (PMI-1), `srun` (PMI-2, PMIx; a Slurm
-//! of this one machine, which the test starts), Open MPI's `mpirun` (PMIx). Their ranks run the
-//! examples, or the test once more. Where a launcher is not installed, its test says so and passes.
+//! Jobs that other launchers start, real ones: hydra's `mpiexec` (PMI-1), `srun` (PMI-2, PMIx; a
+//! Slurm of this one machine, which the test starts), Open MPI's `mpirun` (PMIx). Their ranks run
+//! the examples, or the test once more. Where a launcher is not installed, its test says so and
+//! passes.
 //!
 //! `cargo build --examples` before.
 use rma::initialize;
@@ -155,8 +156,8 @@ fn losses_end_a_job(launcher: &Launcher) {
 
 /// Nothing is left when the launcher is killed.
 fn a_launcher_is_killed(launcher: &Launcher) {
-    const NOBODY: u32 = 99;
-    let mut child = launcher.part("compute", NOBODY).stdout(Stdio::piped()).spawn().unwrap();
+    const NO_RANK: u32 = 99;
+    let mut child = launcher.part("compute", NO_RANK).stdout(Stdio::piped()).spawn().unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut ranks = Vec::new();
     while ranks.len() < 4 {

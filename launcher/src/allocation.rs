@@ -145,7 +145,7 @@ fn counts(text: &str) -> Option<Vec<u32>> {
             Some((count, times)) => (count, times.strip_suffix(')')?.parse().ok()?),
             None => (entry.trim(), 1),
         };
-        let count = count.parse().ok().filter(|count| *count > 0)?;
+        let count: u32 = count.parse().ok().filter(|count| *count > 0)?;
         if times > HOSTS_MAX - all.len() {
             return None;
         }

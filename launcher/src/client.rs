@@ -8,17 +8,19 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::bulletin::{self, BulletinWords};
 use crate::codec::{wire_enum, wire_struct};
-use crate::pmi::{Card, Managed, Session};
-use crate::serve::{Door, GRACE, Served};
-use crate::start::{Secret, Settings, StartError};
+use crate::serve::Served;
+use crate::start::{Settings, StartError};
 use crate::wire::{
     self, Challenge, FRAME_MAX, FromLauncher, HELLO_MAX, Hello, Proof, REPLY_MAX, Refusal, Reply,
     ToLauncher,
 };
+
+mod managed;
+
+use self::managed::Guarded;
 
 /// How long the whole hello may take: the launcher may be starting a thousand processes.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(60);
@@ -26,8 +28,6 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(60);
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Letters of a note.
 const NOTE_MAX: usize = 1000;
-/// Letters of a reason why there is no job: launchers take short values.
-const REASON_MAX: usize = 300;
 /// First pause before the hello is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
@@ -141,34 +141,6 @@ pub struct Client {
     served: Option<Served>,
 }
 
-/// The session with a launcher of others, and whether this rank has left its job.
-#[derive(Debug)]
-struct Guarded {
-    session: Mutex<Session>,
-    left: Mutex<bool>,
-    leaves: Condvar,
-}
-
-impl Guarded {
-    fn session(&self) -> std::sync::MutexGuard<'_, Session> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn leave(&self) {
-        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.leaves.notify_all();
-    }
-
-    /// Rank 0 is lost, which serves: has the launcher end the job, unless this rank leaves by itself.
-    fn end_soon(&self) {
-        let left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.leaves.wait_timeout_while(left, GRACE, |left| !*left);
-        if !*waited.unwrap_or_else(PoisonError::into_inner).0 {
-            self.session().abort();
-        }
-    }
-}
-
 /// A thread that reads what the launcher says: it may tell of other hosts at any time.
 #[derive(Debug)]
 struct Ear {
@@ -272,115 +244,6 @@ impl Client {
     pub fn connect(settings: &Settings) -> Result<Client, StartError> {
         end_with_parent()?;
         Self::greeted(settings)
-    }
-
-    /// Joins a job that a launcher of others has started: ranks find each other by it. **Collective**
-    /// over the job.
-    ///
-    /// A thread of rank 0 does then what `rma-run` does for the bootstrap of its ranks; dropped, the
-    /// client of rank 0 waits until all ranks have left. When a rank is lost, or fails, the launcher
-    /// is told to end the job a second later.
-    ///
-    /// # Errors
-    ///
-    /// When the launcher does not do its part, and when its ranks cannot be one job.
-    pub fn join(managed: &Managed) -> Result<Client, StartError> {
-        end_with_parent()?;
-        let mut session = managed.open()?;
-        let (rank, size) = session.place();
-        let (door, refusal) = match session.nodes()? {
-            None => (None, None),
-            Some(nodes) => match nodes.and_then(|nodes| {
-                Door::open(nodes).map_err(|error| format!("rank 0 cannot listen: {error}"))
-            }) {
-                Ok(door) => (Some(door), None),
-                Err(why) => (None, Some(why)),
-            },
-        };
-        let system = |source| StartError::System { call: "listening for ranks", source };
-        let mine = match &door {
-            Some(door) => Some(Card {
-                addresses: door.addresses().map_err(system)?,
-                secret: door.secret(),
-                refusal: None,
-            }),
-            None => refusal.map(|why| Card {
-                addresses: Vec::new(),
-                secret: [0; 32],
-                refusal: Some(why.chars().take(REASON_MAX).collect()),
-            }),
-        };
-        let card = session.share(mine.as_ref())?;
-        let launcher = session.launcher();
-        if let Some(why) = card.refusal {
-            session.finish();
-            return Err(StartError::NoJob { launcher, why });
-        }
-        let session = Mutex::new(session);
-        let managed =
-            Arc::new(Guarded { session, left: Mutex::new(false), leaves: Condvar::new() });
-        let here = door.as_ref().map(Door::address).transpose().map_err(system)?;
-        let served = door.map(|door| {
-            let managed = Arc::clone(&managed);
-            door.serve(Box::new(move || managed.session().abort()))
-        });
-        let served = served.transpose();
-        let served =
-            served.map_err(|source| StartError::System { call: "starting a thread", source })?;
-        let addresses = match here {
-            Some(here) => vec![here],
-            None => card.addresses.iter().filter_map(|address| address.parse().ok()).collect(),
-        };
-        let mut found = Err(StartError::NoJob { launcher, why: "rank 0 has no address".into() });
-        for bootstrap in addresses {
-            let settings =
-                Settings { bootstrap, rank, secret: Secret(card.secret), bulletin: None };
-            found = match (Self::greeted_with(&settings, Some(&managed)), found) {
-                (Ok(client), _) => Ok(client),
-                (Err(error @ StartError::Refused { .. }), _) => return Err(error),
-                // The first is an address that other hosts should reach.
-                (
-                    Err(_),
-                    Err(first @ (StartError::Lost { .. } | StartError::NotTheLauncher(_))),
-                ) => Err(first),
-                (Err(error), _) => Err(error),
-            };
-            if found.is_ok() {
-                break;
-            }
-        }
-        let mut client = found?;
-        client.served = served;
-        if client.job.size != size {
-            return Err(StartError::NotTheLauncher(client.settings.bootstrap));
-        }
-        client.count_cpus()?;
-        Ok(client)
-    }
-
-    /// **Collective.** Counts the CPUs that ranks of this host may run on: a launcher may have bound
-    /// each to a few.
-    fn count_cpus(&mut self) -> Result<(), StartError> {
-        let system = |source: io::Error| StartError::System { call: "sched_getaffinity", source };
-        let set = sched_getaffinity(None).map_err(|errno| system(errno.into()))?;
-        let mut mine = [0u8; CpuSet::MAX_CPU / 8];
-        for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)) {
-            mine[cpu / 8] |= 1 << (cpu % 8);
-        }
-        let here = match &self.job.host {
-            Some(host) => host.range(),
-            None => 0..self.job.size,
-        };
-        let (mut first, mut all) = (0, [0u8; CpuSet::MAX_CPU / 8]);
-        for (count, theirs) in self.all_gather(&mine)? {
-            if first < here.end && first + count > here.start {
-                all.iter_mut().zip(theirs).for_each(|(all, theirs)| *all |= theirs);
-            }
-            first += count;
-        }
-        self.job.cores = all.iter().map(|byte| byte.count_ones()).sum();
-        self.job.oversubscribed = here.len() > self.job.cores as usize;
-        Ok(())
     }
 
     /// Says hello, and again if the launcher has hung up.

@@ -9,9 +9,7 @@ use allocation::Allocation;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 use rma_core::{Config, Source};
-use rma_launcher::run::{
-    self, Bind, HostPart, HostSlots, OnFailure, Remote, RunError, Spec, Stdin,
-};
+use rma_launcher::run::{self, Bind, HostPart, HostSlots, OnFailure, Remote, Spec, Stdin};
 
 mod allocation;
 mod habits;
@@ -471,9 +469,9 @@ fn main() -> ExitCode {
     }
     if let Some((variable, value)) = run::one_of_several() {
         complain(&format!(
-            "{variable}={value} says that this is one of several processes of rma-run, each of which \
-             would run a job of its own; start one, outside of the other launcher, or have that \
-             launcher start the program itself (`srun --mpi=pmi2 PROGRAM`, `mpiexec -n N PROGRAM`); \
+            "{variable}={value} says that this is one of several processes of rma-run, each of \
+             which would run a job of its own; start one, outside of the other launcher, or have \
+             that start the program itself (`srun --mpi=pmi2 PROGRAM`, `mpiexec -n N PROGRAM`); \
              `env -u {variable} rma-run` runs a job of its own on purpose"
         ));
         return MISUSED.into();

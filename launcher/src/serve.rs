@@ -1,5 +1,5 @@
-//! What `rma-run` does for the bootstrap of its ranks, where no `rma-run` is: a thread of rank 0 lets
-//! the ranks in, exchanges what they say, tells those of other nodes who is gone, and has the
+//! What `rma-run` does for the bootstrap of its ranks, where no `rma-run` is: a thread of rank 0
+//! lets the ranks in, exchanges what they say, tells those of other nodes who is gone, and has the
 //! launcher of the job end it when a rank is lost.
 
 use std::collections::HashSet;
@@ -431,8 +431,8 @@ impl Server {
     fn tell(&mut self, ranks: &[u32], message: &FromLauncher) {
         let Ok(frame) = wire::encode(message) else { return };
         for caller in &mut self.callers {
-            if matches!(caller.stage, Stage::Rank { rank, .. } if ranks.binary_search(&rank).is_ok())
-            {
+            let Stage::Rank { rank, .. } = caller.stage else { continue };
+            if ranks.binary_search(&rank).is_ok() {
                 caller.output.extend_from_slice(&frame);
             }
         }
@@ -606,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_another_secret_or_a_taken_rank_is_refused() {
+    fn another_secret_and_a_taken_rank_are_refused() {
         let (served, settings, _aborted) = server(node(0..1));
         let wrong = Settings { secret: Secret([1; 32]), ..settings(0) };
         let refused = Client::greeted(&wrong).unwrap_err();
@@ -654,7 +654,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_hold_up_nobody() {
+    fn strangers_hold_up_no_rank() {
         let (served, settings, _aborted) = server(node(0..1));
         let port = settings(0).bootstrap;
         let mut idle: Vec<TcpStream> =

@@ -119,10 +119,10 @@ impl Lines {
     }
 
     fn begin_one(&mut self) -> Answer<()> {
-        let maxes = self.ask("get_maxes", &[], "maxes")?;
+        let maxes = self.request("get_maxes", &[], "maxes")?;
         // One is the zero at its end.
         self.longest = (maxes.number("vallen_max")? as usize).saturating_sub(1);
-        let named = self.ask("get_my_kvsname", &[], "my_kvsname")?;
+        let named = self.request("get_my_kvsname", &[], "my_kvsname")?;
         self.space = named.get("kvsname").unwrap_or_default().to_owned();
         Ok(())
     }
@@ -130,11 +130,11 @@ impl Lines {
     fn begin_two(&mut self) -> Answer<()> {
         let rank = self.rank.to_string();
         let fields = [("pmijobid", ""), ("pmirank", &*rank), ("threaded", "FALSE")];
-        let begun = self.ask("fullinit", &fields, "fullinit-response")?;
+        let begun = self.request("fullinit", &fields, "fullinit-response")?;
         (self.rank, self.size) = (begun.number("rank")?, begun.number("size")?);
         // Of PMI2_MAX_VALLEN, one is the zero at its end.
         self.longest = 1023;
-        let named = self.ask("job-getid", &[], "job-getid-response")?;
+        let named = self.request("job-getid", &[], "job-getid-response")?;
         self.space = named.get("jobid").unwrap_or_default().to_owned();
         Ok(())
     }
@@ -152,9 +152,9 @@ impl Lines {
         let put = [("key", key), ("value", value)];
         match self.dialect {
             Dialect::One => {
-                self.ask("put", &[("kvsname", &*space), put[0], put[1]], "put_result")?
+                self.request("put", &[("kvsname", &*space), put[0], put[1]], "put_result")?
             }
-            Dialect::Two => self.ask("kvs-put", &put, "kvs-put-response")?,
+            Dialect::Two => self.request("kvs-put", &put, "kvs-put-response")?,
         };
         Ok(())
     }
@@ -162,8 +162,8 @@ impl Lines {
     /// Waits for all ranks.
     pub(super) fn fence(&mut self) -> Answer<()> {
         match self.dialect {
-            Dialect::One => self.ask("barrier_in", &[], "barrier_out")?,
-            Dialect::Two => self.ask("kvs-fence", &[], "kvs-fence-response")?,
+            Dialect::One => self.request("barrier_in", &[], "barrier_out")?,
+            Dialect::Two => self.request("kvs-fence", &[], "kvs-fence-response")?,
         };
         Ok(())
     }
@@ -172,10 +172,12 @@ impl Lines {
     pub(super) fn get(&mut self, key: &str) -> Answer<String> {
         let space = self.space.clone();
         let answer = match self.dialect {
-            Dialect::One => self.ask("get", &[("kvsname", &space), ("key", key)], "get_result")?,
+            Dialect::One => {
+                self.request("get", &[("kvsname", &space), ("key", key)], "get_result")?
+            }
             Dialect::Two => {
                 let fields = [("jobid", &*space), ("srcid", "-1"), ("key", key)];
-                self.ask("kvs-get", &fields, "kvs-get-response")?
+                self.request("kvs-get", &fields, "kvs-get-response")?
             }
         };
         found(&answer, key)
@@ -186,8 +188,11 @@ impl Lines {
         let mapping = match self.dialect {
             Dialect::One => self.get(MAPPING)?,
             Dialect::Two => {
-                let answer =
-                    self.ask("info-getjobattr", &[("key", MAPPING)], "info-getjobattr-response")?;
+                let answer = self.request(
+                    "info-getjobattr",
+                    &[("key", MAPPING)],
+                    "info-getjobattr-response",
+                )?;
                 found(&answer, MAPPING)?
             }
         };
@@ -208,12 +213,12 @@ impl Lines {
     pub(super) fn finish(&mut self) {
         // If that fails, the launcher is gone, and needs to know nothing.
         let _ = match self.dialect {
-            Dialect::One => self.ask("finalize", &[], "finalize_ack"),
-            Dialect::Two => self.ask("finalize", &[], "finalize-response"),
+            Dialect::One => self.request("finalize", &[], "finalize_ack"),
+            Dialect::Two => self.request("finalize", &[], "finalize-response"),
         };
     }
 
-    fn ask(&mut self, cmd: &str, fields: &[(&str, &str)], answer: &str) -> Answer<Message> {
+    fn request(&mut self, cmd: &str, fields: &[(&str, &str)], answer: &str) -> Answer<Message> {
         match self.dialect {
             Dialect::One => {
                 self.write(&line(cmd, fields))?;

@@ -19,8 +19,8 @@ impl Message {
         Self::of_fields(fields.map(|(key, value)| (key.to_owned(), value.to_owned())), line)
     }
 
-    /// Reads a message of PMI-2 behind its length, `cmd=NAME;key=value;...;`. A semicolon in a value
-    /// is written twice.
+    /// Reads a message of PMI-2 behind its length, `cmd=NAME;key=value;...;`. A semicolon in a
+    /// value is written twice.
     pub(super) fn of_frame(frame: &[u8]) -> Result<Message, String> {
         let text = text_of(frame)?;
         let mut fields = Vec::new();

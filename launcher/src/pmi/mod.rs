@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn one_process_needs_nobody() {
+    fn one_process_is_alone() {
         assert_eq!(found(&[("PMI_FD", "6"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")]), Ok(None));
         let one = ("OMPI_COMM_WORLD_SIZE", "1");
         assert_eq!(found(&[("PMIX_RANK", "0"), ("PMIX_NAMESPACE", "1"), one]), Ok(None));

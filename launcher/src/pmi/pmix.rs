@@ -251,8 +251,9 @@ impl Library {
 }
 
 fn load() -> Answer<*mut c_void> {
-    // SAFETY: the name ends in a zero. What a library does when it is loaded is what it does in every
-    // program that is linked with it; it is never unloaded. Its plug-ins look for its symbols.
+    // SAFETY: the name ends in a zero. What a library does when it is loaded is what it does in
+    // every program that is linked with it; it is never unloaded. Its plug-ins look for its
+    // symbols.
     let handle = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
     if !handle.is_null() {
         return Ok(handle);

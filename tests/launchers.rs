@@ -246,7 +246,7 @@ impl Slurm {
              StateSaveLocation={at}/state\nSlurmdSpoolDir={at}/spool\n\
              SlurmctldPidFile={at}/ctld.pid\nSlurmdPidFile={at}/slurmd.pid\n\
              SlurmctldLogFile={at}/ctld.log\nSlurmdLogFile={at}/slurmd.log\n\
-             MailProg=/bin/true\nSelectType=select/cons_tres\nReturnToService=2\n\
+             TmpFS={at}\nMailProg=/bin/true\nSelectType=select/cons_tres\nReturnToService=2\n\
              NodeName={host} NodeAddr=127.0.0.1 CPUs=4 State=UNKNOWN\n\
              SlurmdParameters=config_overrides\n\
              PartitionName=all Nodes={host} Default=YES State=UP\n"

@@ -77,10 +77,16 @@ pub enum QueryError {
         jobs: Vec<JobView>,
     },
     /// It is not said which of several.
-    #[error("several jobs run, say which by its name or the process of rma-run; {}", listed(jobs))]
+    #[error(
+        "several jobs run, say which by its name or the process of rma-run; {}{}",
+        listed(jobs),
+        silent.as_ref().map(|error| format!("\n  {error}")).unwrap_or_default()
+    )]
     Several {
         /// Those that run.
         jobs: Vec<JobView>,
+        /// Why one more was not asked.
+        silent: Option<Box<QueryError>>,
     },
     /// The launcher does not answer.
     #[error(

@@ -78,6 +78,8 @@ pub(super) enum Input {
     ChildEnded,
     /// A user wants to know what the job does.
     Queried(oneshot::Sender<JobView>),
+    /// Hosts have told what whoever asked is to be told.
+    Looked(oneshot::Sender<JobView>),
 }
 
 /// A job that runs.
@@ -284,7 +286,7 @@ impl Driver<'_> {
                     Action::Forward(signal) => {
                         if ENDING.contains(&signal) {
                             self.arrivals.handle_end();
-                            self.look_before_the_end();
+                            self.look_before_the_end().await;
                         }
                         self.pass_on(signal).await;
                     }
@@ -298,7 +300,7 @@ impl Driver<'_> {
                     }
                     Action::Terminate => {
                         if matches!(self.machine.cause(), Some(Cause::TimedOut { .. })) {
-                            self.look_before_the_end();
+                            self.look_before_the_end().await;
                         }
                         self.let_lines_end().await;
                         self.signal(Signal::TERM);
@@ -411,7 +413,16 @@ impl Driver<'_> {
             Input::Refused(why) => return self.note_refused(&why),
             Input::Note(text) => return self.note_once(text),
             // Fails when the caller is gone.
-            Input::Queried(answer) => return drop(answer.send(self.look())),
+            Input::Queried(answer) => {
+                let (looked, inputs) = (self.hosts.look(), self.sender.clone());
+                tokio::spawn(async move {
+                    looked.await;
+                    // The driver is gone only when the job is over.
+                    let _ = inputs.send(Input::Looked(answer));
+                });
+                return;
+            }
+            Input::Looked(answer) => return drop(answer.send(self.look())),
             Input::ChildEnded => {
                 if let Err(error) = self.processes.keep_warden()
                     && !self.spec.quiet

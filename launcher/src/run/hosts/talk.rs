@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::super::query::Seen;
 use super::list::RANKS_MAX;
 use crate::Job;
 use crate::client::Fate;
@@ -11,7 +12,7 @@ use crate::wire;
 
 /// First line of an agent; what a login shell prints before it is skipped. The number changes
 /// whenever a message does.
-pub(super) const GREETING: &str = "rma-run agent 3";
+pub(super) const GREETING: &str = "rma-run agent 4";
 /// What an agent of any version begins with.
 pub(super) const ANY_GREETING: &str = "rma-run agent ";
 /// How often each side says that it is there.
@@ -84,6 +85,8 @@ pub(super) enum Order {
     Pause { number: u32 },
     /// I go on.
     Resume,
+    /// Say what is seen of ranks; how often that was asked.
+    Look { number: u32 },
     /// Kill what is left, but for ranks that even that does not end; and end.
     End { stuck: Vec<u32> },
 }
@@ -161,6 +164,11 @@ pub(in super::super) enum Word {
     Paused {
         number: u32,
     },
+    /// Of all ranks here, in order; the answer to that `Look`.
+    Looked {
+        number: u32,
+        ranks: Vec<Seen>,
+    },
 }
 
 wire_struct!(Print { len, sum });
@@ -195,6 +203,7 @@ wire_enum!(Order {
     8 = Pause { number: number },
     9 = End { stuck: stuck },
     10 = Resume {},
+    11 = Look { number: number },
 });
 wire_enum!(Word {
     0 = Ready { cpus: cpus, address: address },
@@ -216,6 +225,7 @@ wire_enum!(Word {
     16 = Stranger { why: why },
     17 = Beat {},
     18 = Paused { number: number },
+    19 = Looked { number: number, ranks: ranks },
 });
 
 impl Print {

@@ -413,15 +413,7 @@ impl Driver<'_> {
             Input::Refused(why) => return self.note_refused(&why),
             Input::Note(text) => return self.note_once(text),
             // Fails when the caller is gone.
-            Input::Queried(answer) => {
-                let (looked, inputs) = (self.hosts.look(), self.sender.clone());
-                tokio::spawn(async move {
-                    looked.await;
-                    // The driver is gone only when the job is over.
-                    let _ = inputs.send(Input::Looked(answer));
-                });
-                return;
-            }
+            Input::Queried(answer) => return self.ask_hosts(answer),
             Input::Looked(answer) => return drop(answer.send(self.look())),
             Input::ChildEnded => {
                 if let Err(error) = self.processes.keep_warden()

@@ -2,7 +2,9 @@
 
 use std::os::fd::AsFd;
 
-use super::driver::Driver;
+use tokio::sync::oneshot;
+
+use super::driver::{Driver, Input};
 use super::query::{self, JobView, RankView, Seen};
 
 impl Driver<'_> {
@@ -36,6 +38,16 @@ impl Driver<'_> {
             age: self.started.elapsed(),
             ranks: ranks.collect(),
         }
+    }
+
+    /// Asks hosts what their ranks do, before the answer is given.
+    pub(super) fn ask_hosts(&mut self, answer: oneshot::Sender<JobView>) {
+        let (looked, inputs) = (self.hosts.look(), self.sender.clone());
+        tokio::spawn(async move {
+            looked.await;
+            // The driver is gone only when the job is over.
+            let _ = inputs.send(Input::Looked(answer));
+        });
     }
 
     /// Keeps what ranks do before they are asked to end, for whoever asks why they did not before.

@@ -301,7 +301,7 @@ fn hosts_end_their_ranks_when_the_launcher_is_gone() {
 }
 
 #[test]
-fn hosts_are_asked_what_their_ranks_do() {
+fn hosts_are_queried_what_their_ranks_do() {
     let remote = Remote::new();
     let script = format!("echo agent pid $PPID; exec {} wait", rank_program());
     let mut job = remote.start("a:1,b:1", &["--host-timeout", "600", "-l", "sh", "-c", &script]);

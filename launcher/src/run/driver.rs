@@ -413,7 +413,7 @@ impl Driver<'_> {
             Input::Refused(why) => return self.note_refused(&why),
             Input::Note(text) => return self.note_once(text),
             // Fails when the caller is gone.
-            Input::Queried(answer) => return self.ask_hosts(answer),
+            Input::Queried(answer) => return self.query_hosts(answer),
             Input::Looked(answer) => return drop(answer.send(self.look())),
             Input::ChildEnded => {
                 if let Err(error) = self.processes.keep_warden()

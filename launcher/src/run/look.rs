@@ -41,7 +41,7 @@ impl Driver<'_> {
     }
 
     /// Asks hosts what their ranks do, before the answer is given.
-    pub(super) fn ask_hosts(&mut self, answer: oneshot::Sender<JobView>) {
+    pub(super) fn query_hosts(&mut self, answer: oneshot::Sender<JobView>) {
         let (looked, inputs) = (self.hosts.look(), self.sender.clone());
         tokio::spawn(async move {
             looked.await;

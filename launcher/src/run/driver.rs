@@ -22,7 +22,8 @@ use super::output::{Printed, Sink, lock};
 use super::processes::Processes;
 use super::query::{self, JobView};
 use super::report::{Ending, Report, RunError};
-use super::spec::{Bind, Output, Spec};
+use super::spec::{Output, Spec};
+use super::topology::Topology;
 use super::{config, cpus, groups, program, signals, start};
 use crate::client::Fate;
 use crate::start::Secret;
@@ -218,11 +219,8 @@ fn plan(spec: &Spec, cpus: &[u32]) -> io::Result<Plan> {
         oversubscribed: spec.ranks as usize > cpus.len(),
         ..spec.job(spec.nodes())
     };
-    let bind = match spec.bind {
-        Bind::None => Vec::new(),
-        Bind::Core => cpus.to_vec(),
-    };
-    Ok(Plan { secret: Secret(wire::random()?), job, bind })
+    let places = Topology::of(cpus).places(spec.bind, spec.map_by);
+    Ok(Plan { secret: Secret(wire::random()?), job, places })
 }
 
 impl<'a> Driver<'a> {

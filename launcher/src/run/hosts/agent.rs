@@ -27,6 +27,7 @@ use super::super::query;
 use super::super::report::RunError;
 use super::super::spec::Spec;
 use super::super::start::{self, Newborn, OnHost, Starter};
+use super::super::topology::Topology;
 use super::super::{capacity, cpus, groups, program, signals};
 use super::address;
 use super::talk::{BEAT, FRAME_MAX, GREETING, Order, PIECE, Print, Task, WINDOW, Word};
@@ -223,8 +224,8 @@ fn plan(task: &Task, cpus: Vec<u32>, address: String) -> io::Result<Plan> {
         host: Some(host),
         ..task.job.clone()
     };
-    let bind = if task.bind { cpus } else { Vec::new() };
-    Ok(Plan { secret: Secret(wire::random()?), job, bind })
+    let places = Topology::of(&cpus).places(task.bind, task.map_by);
+    Ok(Plan { secret: Secret(wire::random()?), job, places })
 }
 
 type StreamOfRank = (u32, bool);

@@ -31,7 +31,7 @@ use super::machine::{Event, Exit, PARTING_GRACE};
 use super::processes::Processes;
 use super::query::Seen;
 use super::report::RunError;
-use super::spec::{Bind, Spec, Stdin};
+use super::spec::{Spec, Stdin};
 use super::start::in_foreground;
 use crate::{BOOTSTRAP_VAR, JOB_VAR, RANK_VAR, SECRET_VAR, wire};
 
@@ -177,34 +177,9 @@ impl Hosts {
         inputs: &UnboundedSender<Input>,
     ) -> Result<(Hosts, Streams), RunError> {
         let system = |what| move |source| RunError::System { what, source };
-        let unreadable = |source| RunError::System { what: "reading the program", source };
         let agent = std::env::current_exe().map_err(system("asking where rma-run is"))?;
-        let program = std::path::absolute(program).map_err(unreadable)?;
-        let own = Print::of(Path::new("/proc/self/exe")).map_err(system("reading rma-run"))?;
-        let program_print = Print::of(&program).map_err(unreadable)?;
-        let dir = spec.dir.clone().map_or_else(std::env::current_dir, std::path::absolute);
-        let dir = dir.map_err(system("asking for the current folder"))?;
         let input = input_of(spec);
-        let bytes = |text: &OsString| text.as_bytes().to_vec();
-        let task = Task {
-            name: String::new(),
-            hosts: remote.hosts.iter().map(|part| part.name.clone()).collect(),
-            host: 0,
-            first: 0,
-            ranks: 0,
-            job: spec.job(remote.hosts.len() as u32),
-            program: program.as_os_str().as_bytes().to_vec(),
-            called: bytes(&spec.program),
-            args: spec.args.iter().map(bytes).collect(),
-            dir: dir.as_os_str().as_bytes().to_vec(),
-            env: environment(spec),
-            bind: spec.bind == Bind::Core,
-            kill_after: spec.kill_after,
-            silence: remote.silence,
-            has_input: input.is_some(),
-            launcher_print: own,
-            program_print,
-        };
+        let task = task(spec, remote, program, input.is_some())?;
         let mut hosts = Hosts::unconnected(&remote.hosts);
         let (taken, takes) = mpsc::channel();
         hosts.inputs = Some(inputs.clone());
@@ -619,6 +594,38 @@ impl Hosts {
             self.links.iter().for_each(Link::kill);
         }
     }
+}
+
+/// What all agents are told alike.
+fn task(spec: &Spec, remote: &Remote, program: &Path, has_input: bool) -> Result<Task, RunError> {
+    let system = |what| move |source| RunError::System { what, source };
+    let unreadable = |source| RunError::System { what: "reading the program", source };
+    let program = std::path::absolute(program).map_err(unreadable)?;
+    let own = Print::of(Path::new("/proc/self/exe")).map_err(system("reading rma-run"))?;
+    let program_print = Print::of(&program).map_err(unreadable)?;
+    let dir = spec.dir.clone().map_or_else(std::env::current_dir, std::path::absolute);
+    let dir = dir.map_err(system("asking for the current folder"))?;
+    let bytes = |text: &OsString| text.as_bytes().to_vec();
+    Ok(Task {
+        name: String::new(),
+        hosts: remote.hosts.iter().map(|part| part.name.clone()).collect(),
+        host: 0,
+        first: 0,
+        ranks: 0,
+        job: spec.job(remote.hosts.len() as u32),
+        program: program.as_os_str().as_bytes().to_vec(),
+        called: bytes(&spec.program),
+        args: spec.args.iter().map(bytes).collect(),
+        dir: dir.as_os_str().as_bytes().to_vec(),
+        env: environment(spec),
+        bind: spec.bind,
+        map_by: spec.map_by,
+        kill_after: spec.kill_after,
+        silence: remote.silence,
+        has_input,
+        launcher_print: own,
+        program_print,
+    })
 }
 
 /// The environment by rule, and what the user says.

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::super::query::Seen;
+use super::super::spec::{Bind, MapBy};
 use super::list::RANKS_MAX;
 use crate::Job;
 use crate::client::Fate;
@@ -12,7 +13,7 @@ use crate::wire;
 
 /// First line of an agent; what a login shell prints before it is skipped. The number changes
 /// whenever a message does.
-pub(super) const GREETING: &str = "rma-run agent 4";
+pub(super) const GREETING: &str = "rma-run agent 5";
 /// What an agent of any version begins with.
 pub(super) const ANY_GREETING: &str = "rma-run agent ";
 /// How often each side says that it is there.
@@ -51,7 +52,8 @@ pub(super) struct Task {
     pub(super) args: Vec<Vec<u8>>,
     pub(super) dir: Vec<u8>,
     pub(super) env: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    pub(super) bind: bool,
+    pub(super) bind: Bind,
+    pub(super) map_by: MapBy,
     pub(super) kill_after: Duration,
     /// Silence after which the other side is taken for gone.
     pub(super) silence: Duration,
@@ -185,6 +187,7 @@ wire_struct!(Task {
     dir,
     env,
     bind,
+    map_by,
     kill_after,
     silence,
     has_input,

@@ -257,6 +257,16 @@ fn a_signal_ends_a_job_whose_hosts_log_in() {
 }
 
 #[test]
+fn a_time_limit_ends_a_job_whose_hosts_log_in() {
+    let remote = Remote::new();
+    let let_in = remote.path("let-in");
+    assert!(std::process::Command::new("mkfifo").arg(&let_in).status().unwrap().success());
+    let output = remote.job("slow:1", &["--timeout", "0.5", "echo", "ran"]);
+    assert_eq!((output.status.code(), &*stdout(&output)), (Some(124), ""));
+    assert!(stderr(&output).contains("(--timeout); no rank ran yet\n"), "{}", stderr(&output));
+}
+
+#[test]
 fn a_killed_agent_ends_the_job() {
     let remote = Remote::new();
     let mark = mark("hosts-agent");

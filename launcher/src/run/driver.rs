@@ -44,7 +44,7 @@ const START_GRACE: Duration = Duration::from_secs(5);
 const LINE_ROUNDS: u32 = 20;
 const LINE_PAUSE: Duration = Duration::from_millis(5);
 /// Different things that ranks may have to say to the user.
-const NOTES_MAX: usize = 100;
+pub(super) const NOTES_MAX: usize = 100;
 
 /// What happens to a job, from all sides.
 #[derive(Debug)]

@@ -25,6 +25,7 @@ use super::super::bootstrap;
 use super::super::driver::{Input, NOTES_MAX};
 use super::super::lines::{Tail, last_lines};
 use super::super::output::lock;
+use super::super::query::Seen;
 use super::super::spawn::{detach, watch};
 use super::shown;
 use super::talk::{ANY_GREETING, BEAT, FRAME_MAX, GREETING, Order, Task, Word};
@@ -111,8 +112,18 @@ pub(super) struct Conversation {
     /// Of each rank, standard output and standard error; none once it has ended.
     outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
     inputs: UnboundedSender<Input>,
-    /// Of each host, which `Pause` it has answered last: the driver hears nothing while it waits.
-    paused: Arc<WatchSender<Vec<u32>>>,
+    answered: Arc<WatchSender<Vec<Answered>>>,
+}
+
+/// What a host has answered last, kept where the driver finds it, which hears nothing while it
+/// waits.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Answered {
+    /// Which `Pause`.
+    pub(super) paused: u32,
+    /// Which `Look`, and with what.
+    pub(super) looked: u32,
+    pub(super) seen: Vec<Seen>,
 }
 
 impl Conversation {
@@ -121,7 +132,7 @@ impl Conversation {
         mut shell: Child,
         command: &[OsString],
         outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
-        (inputs, paused): (UnboundedSender<Input>, Arc<WatchSender<Vec<u32>>>),
+        (inputs, answered): (UnboundedSender<Input>, Arc<WatchSender<Vec<Answered>>>),
     ) -> io::Result<Conversation> {
         let no_pipe = || io::Error::other("no pipe");
         let to = shell.stdin.take().ok_or_else(no_pipe)?;
@@ -139,7 +150,7 @@ impl Conversation {
             is_ready: Arc::default(),
             outputs,
             inputs,
-            paused,
+            answered,
         })
     }
 
@@ -217,11 +228,10 @@ impl Conversation {
                         *to = None;
                     }
                 }
-                Word::Paused { number } => self.paused.send_modify(|paused| {
-                    if let Some(answered) = paused.get_mut(self.host) {
-                        *answered = number;
-                    }
-                }),
+                Word::Paused { number } => self.note(|answered| answered.paused = number),
+                Word::Looked { number, ranks } => {
+                    self.note(|answered| (answered.looked, answered.seen) = (number, ranks));
+                }
                 word => {
                     if let Word::Ready { .. } = word {
                         self.is_ready.store(true, Ordering::Relaxed);
@@ -230,6 +240,14 @@ impl Conversation {
                 }
             }
         }
+    }
+
+    fn note(&self, note: impl FnOnce(&mut Answered)) {
+        self.answered.send_modify(|all| {
+            if let Some(answered) = all.get_mut(self.host) {
+                note(answered);
+            }
+        });
     }
 
     fn tell(&self, said: Said) {

@@ -19,8 +19,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Semaphore, oneshot};
 
 pub use find::find;
-pub(super) use view::read;
 pub use view::{JobView, RankView, Stage, Told, Usage, WaitView, WhomView};
+pub(super) use view::{Seen, see};
 pub(super) use why::{lines, quoted};
 pub use {top::Top, why::Why};
 

@@ -216,6 +216,31 @@ fn under_mpirun_of_open_mpi() {
     a_launcher_is_killed(&mpirun);
 }
 
+#[test]
+fn a_process_that_cannot_find_the_others_refuses() {
+    let refused = [
+        (&["PMI_FD=99", "PMI_RANK=0", "PMI_SIZE=2"][..], "PMI_FD=99"),
+        (&["PMI_FD=99", "PMI_SIZE=2"], "PMI_RANK"),
+        (&["PMI_PORT=127.0.0.1:1", "PMI_ID=0"], "PMI_PORT=127.0.0.1:1"),
+        (&["PMIX_RANK=0", "PMIX_NAMESPACE=x"], "PMIX_RANK=0"),
+        (&["PMIX_RANK=0"], "PMIX_RANK=0"),
+        (&["OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_RANK=0"], "OMPI_COMM_WORLD_SIZE=2"),
+        (&["PRTE_LAUNCHED=1"], "PRTE_LAUNCHED=1"),
+        (&["SLURM_PROCID=0", "SLURM_NTASKS=2"], "SLURM_NTASKS=2"),
+        (&["PBS_TASKNUM=2"], "PBS_TASKNUM=2"),
+        (&["LSF_PM_TASKID=1"], "LSF_PM_TASKID=1"),
+    ];
+    let env = Path::new("/usr/bin/env");
+    for (vars, named) in refused {
+        let output = Launcher::new(env, vars).example("hello", &[]);
+        said(&output, false, &[named, "rma-run"]);
+        assert!(output.stdout.is_empty(), "{vars:?}: {output:?}");
+    }
+    for vars in [&["PMI_SIZE=1", "PMI_RANK=0", "PMI_FD=99"][..], &["PBS_TASKNUM=1"]] {
+        said(&Launcher::new(env, vars).example("hello", &[]), true, &["rank 0 of 1"]);
+    }
+}
+
 /// A Slurm of this machine alone.
 struct Slurm {
     folder: tempfile::TempDir,

@@ -117,7 +117,7 @@ pub enum StartError {
     /// A part of what a launcher with PMI sets is missing.
     #[error(
         "{seen} is set but {missing} is not; a launcher with PMI sets both: a wrapper between it \
-         and this program must not remove variables; without {seen}, a single rank runs"
+         and this program must not remove variables; `rma-run -n N PROGRAM` needs neither"
     )]
     HalfPmi {
         /// The variable that is there.
@@ -128,7 +128,7 @@ pub enum StartError {
     /// What a launcher with PMI sets cannot be read.
     #[error(
         "{seen} is not what a launcher with PMI sets; start this program with `mpiexec -n N`, \
-         `srun --mpi=pmi2` or `rma-run -n N`, or remove it to run a single rank"
+         `srun --mpi=pmi2` or `rma-run -n N`"
     )]
     BadPmi {
         /// The variable, with its value.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 use rma_core::{Config, Source};
-use rma_launcher::run::{self, Bind, HostPart, OnFailure, Remote, RunError, Spec, Stdin};
+use rma_launcher::run::{self, Bind, HostPart, MapBy, OnFailure, Remote, RunError, Spec, Stdin};
 
 mod habits;
 mod pages;
@@ -134,9 +134,14 @@ struct Cli {
     #[arg(long, value_name = "DIR")]
     output_dir: Option<PathBuf>,
 
-    /// Where ranks run: anywhere, or each on one CPU, in turn
-    #[arg(long, value_enum, default_value = "none")]
-    bind: BindTo,
+    /// Where each rank runs: anywhere, or on a hardware thread, a core, a socket or a NUMA node of
+    /// its own, in turn
+    #[arg(long, value_enum)]
+    bind: Option<BindTo>,
+
+    /// In which order ranks get cores: socket by socket, or from another socket or NUMA node each
+    #[arg(long, value_enum, value_name = "BY")]
+    map_by: Option<MapTo>,
 
     /// More ranks than CPUs are meant: do not mention it
     #[arg(long)]
@@ -205,7 +210,21 @@ enum WhenFailed {
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum BindTo {
     None,
+    #[value(alias = "hwthread")]
+    Thread,
     Core,
+    #[value(alias = "package")]
+    Socket,
+    Numa,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum MapTo {
+    #[value(alias = "slot")]
+    Core,
+    #[value(alias = "package")]
+    Socket,
+    Numa,
 }
 
 fn parse_ranks(text: &str) -> Result<u32, String> {
@@ -393,9 +412,18 @@ fn spec(cli: Cli) -> Result<Spec, clap::Error> {
     spec.label = cli.label;
     spec.quiet = cli.quiet;
     spec.output_dir = cli.output_dir;
-    spec.bind = match cli.bind {
-        BindTo::None => Bind::None,
-        BindTo::Core => Bind::Core,
+    // An order is of ranks that are bound.
+    spec.bind = match cli.bind.or(cli.map_by.map(|_| BindTo::Core)) {
+        None | Some(BindTo::None) => Bind::None,
+        Some(BindTo::Thread) => Bind::Thread,
+        Some(BindTo::Core) => Bind::Core,
+        Some(BindTo::Socket) => Bind::Socket,
+        Some(BindTo::Numa) => Bind::Numa,
+    };
+    spec.map_by = match cli.map_by {
+        None | Some(MapTo::Core) => MapBy::Core,
+        Some(MapTo::Socket) => MapBy::Socket,
+        Some(MapTo::Numa) => MapBy::Numa,
     };
     spec.oversubscribe = cli.oversubscribe;
     spec.timeout = cli.timeout;

@@ -239,7 +239,8 @@ impl<'w> View<'w> {
             self.changes();
         }
         let (place, mut old) = (self.place(disp, size_of::<E>())?, [E::zeroed()]);
-        self.window.combine(place, op, &[operand], Some(&mut old))?;
+        let (what, result) = ((E::BASIC, op), Some(cast_slice_mut(&mut old)));
+        self.window.combine(place, what, bytes_of(&operand), result)?;
         Ok(old[0])
     }
 
@@ -262,7 +263,8 @@ impl<'w> View<'w> {
             return self.by_device(action, disp, cast_slice(operands), cast_slice_mut(&mut old));
         }
         self.changes();
-        self.window.combine(self.place(disp, size_of_val(operands))?, op, operands, None)
+        let place = self.place(disp, size_of_val(operands))?;
+        self.window.combine(place, (E::BASIC, op), cast_slice(operands), None)
     }
 
     /// Replaces `compare` by `swap` atomically, if it is there; returns what was there.

@@ -34,13 +34,14 @@ mod spawn;
 mod spec;
 mod start;
 mod summary;
+mod topology;
 mod warden;
 
 pub use capacity::Shortage;
 pub use config::read_config;
 pub use hosts::{HostPart, HostSlots, Remote, agent, parse_hosts, place, read_hosts};
 pub use report::{Ending, Failure, How, RankOutput, Report, RunError};
-pub use spec::{Bind, OnFailure, Output, Program, Spec, Stdin};
+pub use spec::{Bind, MapBy, OnFailure, Output, Program, Spec, Stdin};
 pub use warden::{NAME as WARDEN_NAME, warden};
 
 /// Runs a job from start to end, in the calling thread; returns when every process is gone.

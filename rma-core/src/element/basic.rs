@@ -126,6 +126,17 @@ impl BasicType {
         matches!(self, Self::U32 | Self::I32 | Self::U64 | Self::I64)
     }
 
+    /// Calls `visitor` with the type, if it is [atomic](Self::is_atomic).
+    pub(crate) fn visit_atomic<V: Visitor>(self, visitor: V) -> Option<V::Output> {
+        Some(match self {
+            Self::U32 => visitor.visit::<u32>(),
+            Self::I32 => visitor.visit::<i32>(),
+            Self::U64 => visitor.visit::<u64>(),
+            Self::I64 => visitor.visit::<i64>(),
+            _ => return None,
+        })
+    }
+
     /// Whether its elements can be compared and swapped.
     pub(crate) fn is_swapped(self) -> bool {
         struct Any;

@@ -3,43 +3,77 @@
 #![allow(unsafe_code)]
 
 use super::sealed::Sealed;
-use super::{BasicElement, BasicType, Bool, Pair};
+use super::{BasicElement, BasicType, Bool, Pair, Visitor};
 use crate::element::Op;
+use bytemuck::{Pod, Zeroable, cast_slice, cast_slice_mut};
 use core::cmp::Ordering::{Equal, Greater, Less};
 use num_complex::Complex;
 
-/// Combines element by element.
-pub(super) fn all<E: BasicElement>(op: Op, old: &mut [E], operands: &[E]) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if is_x86_feature_detected!("avx2") {
-        // SAFETY: the CPU has what the function is compiled for.
-        return unsafe { all_wide(op, old, operands) };
+/// An element at any address: operands in a message are not aligned.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, packed)]
+struct Unaligned<E>(E);
+
+impl BasicType {
+    /// Combines element by element: `op` applied to the bytes of elements of this type in `old` and
+    /// to those of as many in `operands`. Where it is not defined, `old` stays.
+    ///
+    /// # Panics
+    ///
+    /// When one of both does not hold a whole number of elements.
+    pub(crate) fn combine(self, op: Op, old: &mut [u8], operands: &[u8]) {
+        self.visit(Combine { op, old, operands });
     }
-    loops(op, old, operands);
+}
+
+/// The one code for every type: all that surrounds it handles bytes.
+struct Combine<'a> {
+    op: Op,
+    old: &'a mut [u8],
+    operands: &'a [u8],
+}
+
+impl Visitor for Combine<'_> {
+    type Output = ();
+
+    fn visit<E: BasicElement>(self) {
+        let Self { op, old, operands } = self;
+        let (old, operands) = (cast_slice_mut(old), cast_slice(operands));
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the CPU has what the function is compiled for.
+            return unsafe { loops_wide::<E>(op, old, operands) };
+        }
+        loops::<E>(op, old, operands);
+    }
 }
 
 /// With the vectors of a CPU that has AVX2.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "avx2")]
-fn all_wide<E: BasicElement>(op: Op, old: &mut [E], operands: &[E]) {
+fn loops_wide<E: BasicElement>(op: Op, old: &mut [Unaligned<E>], operands: &[Unaligned<E>]) {
     loops(op, old, operands);
 }
 
-/// The operation is known in each loop, so that it vectorises. S-H1
+/// The operation is known in each loop, so that it vectorises; there are none for operations that
+/// the type does not have. S-H1
 #[inline(always)]
-fn loops<E: BasicElement>(op: Op, old: &mut [E], operands: &[E]) {
+fn loops<E: BasicElement>(op: Op, old: &mut [Unaligned<E>], operands: &[Unaligned<E>]) {
     macro_rules! by_op { ($($op:ident),*) => {
         match op {
             $(Op::$op => {
-                for (old, operand) in old.iter_mut().zip(operands) {
-                    *old = E::combine(Op::$op, *old, *operand);
+                if const { E::BASIC.has(Op::$op) } {
+                    for (old, operand) in old.iter_mut().zip(operands) {
+                        old.0 = E::combine(Op::$op, old.0, operand.0);
+                    }
                 }
             })*
+            Op::NoOp => {}
         }
     } }
     by_op!(
         Sum, Prod, Min, Max, LogicalAnd, LogicalOr, LogicalXor, BitAnd, BitOr, BitXor, MinLoc,
-        MaxLoc, Replace, NoOp
+        MaxLoc, Replace
     );
 }
 

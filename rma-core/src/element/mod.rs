@@ -59,7 +59,7 @@ pub trait BasicElement: Element + sealed::Sealed {
     /// [`combine`](Self::combine), element by element, in loops that the compiler vectorises.
     #[doc(hidden)]
     fn combine_all(op: Op, old: &mut [Self], operands: &[Self]) {
-        combine::all(op, old, operands);
+        Self::BASIC.combine(op, bytemuck::cast_slice_mut(old), bytemuck::cast_slice(operands));
     }
 }
 

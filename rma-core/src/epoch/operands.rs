@@ -150,29 +150,30 @@ impl Peer<'_> {
         if at.placed.is_some() {
             return self.accumulate_layout(at, op, origin, None);
         }
-        Self::accumulate_array(self.window(), self.table(), (self.target(), op), at.disp, origin)
+        let place = (self.target(), at.disp);
+        let what = (E::BASIC, op);
+        Self::accumulate_array(self.window(), self.table(), place, what, cast_slice(origin))
     }
 
     #[inline(never)]
-    fn accumulate_array<E: BasicElement>(
+    fn accumulate_array(
         window: &Window,
         table: Table<'_>,
-        (target, op): (Rank, Op),
-        disp: u64,
-        origin: &[E],
+        (target, disp): (Rank, u64),
+        (basic, op): (BasicType, Op),
+        origin: &[u8],
     ) -> Result<(), RmaError> {
         let peer = Peer::new(window, table, target);
-        if op != Op::NoOp && op.is_defined_on::<E>() {
-            if peer.combine_some(disp, op, origin, None).is_ok() {
+        if op != Op::NoOp && basic.has(op) {
+            if peer.combine_some(disp, (basic, op), origin, None).is_ok() {
                 return Ok(());
             }
-            if let Some(place) = peer.near_place(disp, size_of_val(origin)) {
-                return window.combine(place, op, origin, None);
+            if let Some(place) = peer.near_place(disp, origin.len()) {
+                return window.combine(place, (basic, op), origin, None);
             }
         }
-        let action = Action::Combine { op, basic: Some(E::BASIC), fetches: false };
-        let bytes: &[u8] = cast_slice(origin);
-        window.perform(&peer.operation((ACCUMULATE, action), disp, bytes.len(), bytes))
+        let action = Action::Combine { op, basic: Some(basic), fetches: false };
+        window.perform(&peer.operation((ACCUMULATE, action), disp, origin.len(), origin))
     }
 
     /// One of both sides has a layout.
@@ -242,35 +243,39 @@ impl Peer<'_> {
             *place = old;
             return Ok(None);
         }
-        let place = (self.target(), at.disp, op);
-        Self::get_accumulate_array(self.window(), self.table(), place, origin, result)
+        let (place, what) = ((self.target(), at.disp), (E::BASIC, op));
+        let (origin, result) = (cast_slice(origin), cast_slice_mut(result));
+        Self::get_accumulate_array(self.window(), self.table(), place, what, origin, result)
     }
 
     #[inline(never)]
-    fn get_accumulate_array<'a, E: BasicElement>(
+    fn get_accumulate_array<'a>(
         window: &Window,
         table: Table<'_>,
-        (target, disp, op): (Rank, u64, Op),
-        origin: &'a [E],
-        result: &mut [E],
+        (target, disp): (Rank, u64),
+        (basic, op): (BasicType, Op),
+        origin: &'a [u8],
+        result: &mut [u8],
     ) -> Result<Unfetched<'a>, RmaError> {
-        let (peer, len) = (Peer::new(window, table, target), size_of_val(result));
+        let (peer, len) = (Peer::new(window, table, target), result.len());
         let origin = if op == Op::NoOp { &[] } else { origin };
-        if op.is_defined_on::<E>() {
-            if op != Op::NoOp && origin.len() != result.len() {
+        if basic.has(op) {
+            if op != Op::NoOp && origin.len() != len {
                 let window = window.id();
-                let (origin, result) = (origin.len() as u64, result.len() as u64);
+                let elements = |bytes: usize| (bytes / basic.width()) as u64;
+                let (origin, result) = (elements(origin.len()), elements(len));
                 return Err(RmaError::WrongCount { window, target, origin, result });
             }
-            let Err(result) = peer.combine_some(disp, op, origin, Some(&mut *result)) else {
+            let what = (basic, op);
+            let Err(result) = peer.combine_some(disp, what, origin, Some(&mut *result)) else {
                 return Ok(None);
             };
             if let Some(place) = peer.near_place(disp, len) {
-                return window.combine(place, op, origin, result).map(|()| None);
+                return window.combine(place, what, origin, result).map(|()| None);
             }
         }
-        let action = Action::Combine { op, basic: Some(E::BASIC), fetches: true };
-        let fetch = peer.operation((GET_ACCUMULATE, action), disp, len, cast_slice(origin));
+        let action = Action::Combine { op, basic: Some(basic), fetches: true };
+        let fetch = peer.operation((GET_ACCUMULATE, action), disp, len, origin);
         Ok(Some((fetch, Side::dense(len))))
     }
 
@@ -348,8 +353,19 @@ impl Peer<'_> {
         operand: &[u8],
         old: &mut [u8],
     ) -> bool {
-        let combine = CombineRun { peer: self, disp, op, operand, old };
-        basic.and_then(|basic| basic.visit(combine)).unwrap_or(false)
+        let Some(basic) = basic else { return false };
+        let width = basic.width();
+        let counts =
+            (op == Op::NoOp || operand.len() == width) && (old.is_empty() || old.len() == width);
+        if !counts {
+            return false;
+        }
+        if basic.is_atomic() {
+            let combine = CombineRun { peer: self, disp, op, operand, old };
+            return basic.visit_atomic(combine).unwrap_or(false);
+        }
+        let result = (!old.is_empty()).then_some(old);
+        basic.has(op) && self.combine_some(disp, (basic, op), operand, result).is_ok()
     }
 
     /// The hot path with layouts: the target's side is a row, each other lies together, and nothing
@@ -381,10 +397,10 @@ impl Peer<'_> {
             };
             let (block, rank) = (self.entry().and_then(Target::block), self.window().rank());
             let integers = self.table().integers();
-            let mut near = CombineNear { part, row, op, operands, result, block, rank, integers };
-            basic.visit(&mut near)
+            let (of, memory) = ((basic, op), (part, row));
+            combine_near(memory, of, operands, result, (integers, block, rank))
         };
-        combined().unwrap_or(false)
+        combined().is_some()
     }
 }
 
@@ -402,12 +418,14 @@ fn together(there: &Side<'_>, side: &Side<'_>, bytes: u64) -> Option<Range<usize
     Some(begin..begin.checked_add(usize::try_from(bytes).ok()?)?)
 }
 
-/// Combines one element, for the type at hand, if it is one.
+/// Combines one element atomically, for the type at hand.
 struct CombineRun<'c, 'w> {
     peer: &'c Peer<'w>,
     disp: u64,
     op: Op,
+    /// An element, of which no_op looks at none.
     operand: &'c [u8],
+    /// An element, or nothing.
     old: &'c mut [u8],
 }
 
@@ -418,12 +436,8 @@ impl Visitor for CombineRun<'_, '_> {
     fn visit<E: BasicElement>(self) -> bool {
         let operand = match self.op {
             Op::NoOp => E::zeroed(),
-            _ if self.operand.len() == size_of::<E>() => pod_read_unaligned(self.operand),
-            _ => return false,
+            _ => pod_read_unaligned(self.operand),
         };
-        if !self.old.is_empty() && self.old.len() != size_of::<E>() {
-            return false;
-        }
         let Some(old) = self.peer.combine_one(self.disp, self.op, operand) else { return false };
         if !self.old.is_empty() {
             self.old.copy_from_slice(bytes_of(&old));
@@ -432,48 +446,24 @@ impl Visitor for CombineRun<'_, '_> {
     }
 }
 
-/// Combines a row of a part, for the type at hand; it lies inside, and its blocks are aligned. Says
-/// whether that was possible: otherwise nothing happened.
-struct CombineNear<'w, 'c> {
-    part: Span<'w>,
-    row: Row,
-    op: Op,
-    operands: &'c [u8],
-    result: Option<&'c mut [u8]>,
-    block: Option<ControlBlock<'w>>,
-    rank: Rank,
-    integers: Integers,
-}
-
-// By reference, as it is large.
-impl Visitor for &mut CombineNear<'_, '_> {
-    type Output = bool;
-
-    fn visit<E: BasicElement>(self) -> bool {
-        let CombineNear { part, row, op, operands, block, rank, .. } = *self;
-        let result = self.result.take().map(bytemuck::try_cast_slice_mut::<u8, E>).transpose();
-        let (Ok(operands), Ok(result)) = (bytemuck::try_cast_slice(operands), result) else {
-            return false;
-        };
-        let alone = row.count == 1 && row.len == size_of::<E>() as u64;
-        let one = part.part(row.at as usize, size_of::<E>()).filter(|_| alone);
-        if self.integers.are_atomic(E::BASIC) {
-            match one {
-                Some(one) => accumulate::by_atomics(one, op, operands, result),
-                None => accumulate::row_by_atomics(part, row, op, operands, result),
-            }
-            return true;
-        }
-        let hull = row.hull();
-        let in_stripe = hull.start % STRIPE + (hull.end - hull.start) <= STRIPE;
-        let held = block.filter(|_| in_stripe);
-        let Some(_held) = held.and_then(|block| stripe::try_one(block, hull.start, rank)) else {
-            return false;
-        };
-        match one {
-            Some(one) => accumulate::under_lock(one, op, operands, result),
-            None => accumulate::row_under_lock(part, row, op, operands, result),
-        }
-        true
+/// Combines a row of a part, which lies inside, and whose blocks are aligned. `None` if that was
+/// not possible, and nothing happened.
+fn combine_near(
+    (part, row): (Span<'_>, Row),
+    (basic, op): (BasicType, Op),
+    operands: &[u8],
+    result: Option<&mut [u8]>,
+    (integers, block, rank): (Integers, Option<ControlBlock<'_>>, Rank),
+) -> Option<()> {
+    if integers.are_atomic(basic) {
+        accumulate::row_by_atomics(part, row, basic, op, operands, result);
+        return Some(());
     }
+    let hull = row.hull();
+    if hull.start % STRIPE + (hull.end - hull.start) > STRIPE {
+        return None;
+    }
+    let _held = stripe::try_one(block?, hull.start, rank)?;
+    accumulate::row_under_lock(part, row, basic, op, operands, result);
+    Some(())
 }

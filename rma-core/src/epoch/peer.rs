@@ -1,6 +1,6 @@
 //! A target of an epoch, and what can be done to it.
 use super::Operands;
-use crate::element::{AtomicElement, BasicElement, Element, Op};
+use crate::element::{AtomicElement, BasicElement, BasicType, Element, Op};
 use crate::error::RmaError;
 use crate::execute::Placed;
 use crate::integer::Integer;
@@ -14,7 +14,6 @@ use crate::operation::{Action, Displacement, Operation, Origin, OriginMut, Side,
 use crate::rank::Rank;
 use crate::window::Window;
 use bytemuck::{bytes_of, bytes_of_mut, cast_slice, cast_slice_mut};
-use core::slice::from_mut;
 
 pub(super) const PUT: (&str, Action) = ("a put", Action::Put);
 pub(super) const GET: (&str, Action) = ("a get", Action::Get);
@@ -247,21 +246,21 @@ impl<'w> Peer<'w> {
             return None;
         }
         let mut old = operand;
-        let combined = self.combine_some(disp, op, &[operand], Some(from_mut(&mut old)));
-        combined.is_ok().then_some(old)
+        let (what, result) = ((E::BASIC, op), Some(bytes_of_mut(&mut old)));
+        let combined = self.combine_some(disp, what, bytes_of(&operand), result).is_ok();
+        combined.then_some(old)
     }
 
     /// Combines elements one behind the other, if nothing stands in the way and one stripe holds
     /// them; otherwise nothing happened, and `result`, which takes what was there, is given back.
-    #[inline]
-    pub(super) fn combine_some<'r, E: BasicElement>(
+    pub(super) fn combine_some<'r>(
         &self,
         disp: u64,
-        op: Op,
-        operands: &[E],
-        result: Option<&'r mut [E]>,
-    ) -> Result<(), Option<&'r mut [E]>> {
-        let len = result.as_deref().map_or(size_of_val(operands), size_of_val);
+        (basic, op): (BasicType, Op),
+        operands: &[u8],
+        result: Option<&'r mut [u8]>,
+    ) -> Result<(), Option<&'r mut [u8]>> {
+        let len = accumulate::len(operands, result.as_deref());
         let Some((entry, span)) =
             self.entry.and_then(|entry| Some((entry, entry.span(disp, len)?)))
         else {
@@ -270,8 +269,8 @@ impl<'w> Peer<'w> {
         // There is a span, so the product does not overflow.
         let offset = disp.wrapping_mul(u64::from(entry.disp_unit()));
         if len == 0
-            || self.table.integers().are_atomic(E::BASIC)
-            || !span.is_aligned(E::BASIC.align())
+            || self.table.integers().are_atomic(basic)
+            || !span.is_aligned(basic.align())
             || offset % STRIPE + len as u64 > STRIPE
         {
             return Err(result);
@@ -279,7 +278,7 @@ impl<'w> Peer<'w> {
         let held =
             entry.block().and_then(|block| stripe::try_one(block, offset, self.window.rank()));
         let Some(_held) = held else { return Err(result) };
-        accumulate::under_lock(span, op, operands, result);
+        accumulate::under_lock(span, basic, op, operands, result);
         Ok(())
     }
 

@@ -5,7 +5,7 @@
 //! (docs/adr/0004-accumulate-mechanisms.md). All calls of the family use the same mechanism for the
 //! same type of a window: so, element by element, calls with layouts and without are atomic towards
 //! each other.
-use crate::element::{AtomicElement, BasicElement, BasicType, Op, SwapVisitor, Visitor};
+use crate::element::{AtomicElement, BasicType, Op, SwapVisitor};
 use crate::engine::{On, Wait};
 use crate::error::RmaError;
 use crate::layout::{Cursor, Row, next_planes, pack, unpack};
@@ -17,7 +17,6 @@ use crate::memory::target::Span;
 use crate::operation::{Action, Operation, Side, Sink};
 use crate::rank::Rank;
 use crate::window::Window;
-use bytemuck::{cast_slice, cast_slice_mut};
 use core::ops::Range;
 
 /// Bytes in all stripes of a block once: a row that is longer is in each of them.
@@ -76,8 +75,7 @@ impl Window {
             Action::Combine { basic: Some(basic), op, fetches } => {
                 self.check_aligned(operation, memory.address(), there, basic)?;
                 let sink = fetches.then_some(&mut sink);
-                let rows = CombineRows { window: self, operation, reached, op, sink };
-                return basic.visit(rows).unwrap_or(Ok(()));
+                return self.combine_rows(operation, reached, (basic, op), sink);
             }
             Action::Swap { basic } => {
                 let (offset, width) = (there.start(), basic.width());
@@ -105,54 +103,70 @@ impl Window {
         }
     }
 
-    /// Combines the elements at a place, one behind the other. S-H4
-    pub(crate) fn combine<E: BasicElement>(
+    /// Combines the elements of `basic` type at a place, one behind the other, with those whose
+    /// bytes are in `operands`. S-H4
+    pub(crate) fn combine(
         &self,
         place: Placed<'_>,
-        op: Op,
-        operands: &[E],
-        mut result: Option<&mut [E]>,
+        (basic, op): (BasicType, Op),
+        operands: &[u8],
+        mut result: Option<&mut [u8]>,
     ) -> Result<(), RmaError> {
-        let count = accumulate::count(operands, result.as_deref());
+        let len = accumulate::len(operands, result.as_deref());
         // Nothing is not misaligned. S-G3
-        if count == 0 {
+        if len == 0 {
             return Ok(());
         }
-        if !place.span.is_aligned(E::BASIC.align()) {
-            return Err(self.misaligned_cold(place.target, place.disp, E::BASIC.align()));
+        if !place.span.is_aligned(basic.align()) {
+            return Err(self.misaligned_cold(place.target, place.disp, basic.align()));
         }
-        if self.part.integers.are_atomic(E::BASIC) {
-            accumulate::by_atomics(place.span, op, operands, result);
+        if self.part.integers.are_atomic(basic) {
+            accumulate::by_atomics(place.span, basic, op, operands, result);
             return Ok(());
         }
-        let mut each = |span: Span<'_>, here: Range<usize>| {
-            let operands = operands.get(here.clone()).unwrap_or_default();
-            let result = result.as_deref_mut().and_then(|result| result.get_mut(here));
-            accumulate::under_lock(span, op, operands, result);
-        };
-        self.stripe_by_stripe(place, count, size_of::<E>(), &mut each)
-    }
-
-    /// Calls `each` for the elements at a place, with what holds their stripe and which they are.
-    fn stripe_by_stripe(
-        &self,
-        place: Placed<'_>,
-        count: usize,
-        size: usize,
-        each: &mut dyn FnMut(Span<'_>, Range<usize>),
-    ) -> Result<(), RmaError> {
         let block = self.block_of(place.target)?;
         let mut at = 0;
-        while at < count {
-            let first = place.offset + (at * size) as u64;
+        while at < len {
+            let first = place.offset + at as u64;
             // Elements whose first byte lies in the stripe: each under one lock. S-H6
             let rest = (STRIPE - first % STRIPE) as usize;
-            let end = (at + rest.div_ceil(size)).min(count);
-            let Some(span) = place.span.part(at * size, (end - at) * size) else { break };
-            let held = self.stripe(block, first)?;
-            each(span, at..end);
-            drop(held);
-            at = end;
+            let here = at..(at + rest.next_multiple_of(basic.width())).min(len);
+            let Some(span) = place.span.part(at, here.len()) else { break };
+            at = here.end;
+            let operands = operands.get(here.clone()).unwrap_or_default();
+            let result = result.as_deref_mut().and_then(|result| result.get_mut(here));
+            let _held = self.stripe(block, first)?;
+            accumulate::under_lock(span, basic, op, operands, result);
+        }
+        Ok(())
+    }
+
+    /// Combines rows. Operands are packed, and results unpacked, a few KiB at a time. S-H14 S-H15
+    fn combine_rows(
+        &self,
+        operation: &Operation<'_>,
+        reached: Reached<'_, '_>,
+        (basic, op): (BasicType, Op),
+        sink: Option<&mut Sink<'_>>,
+    ) -> Result<(), RmaError> {
+        let (mut target, mut source) = (reached.there.cursor(), operation.from.cursor());
+        let mut sink = sink.map(|sink| (&mut *sink.bytes, sink.into.cursor()));
+        let (mut packed, mut old) = (Vec::new(), Vec::new());
+        let mut locked = Locked { window: self, target: operation.target, held: None };
+        while let Some(row) = target.take(STRIPE) {
+            let bytes = (row.len * row.count) as usize;
+            let operands = match op {
+                Op::NoOp => &[],
+                _ => next_operands(&mut source, bytes, operation.origin, &mut packed),
+            };
+            let Some((result, sink)) = &mut sink else {
+                locked.combine(&reached, row, (basic, op), operands, None)?;
+                continue;
+            };
+            // What was there before this update. S-H10
+            old.resize(bytes, 0);
+            locked.combine(&reached, row, (basic, op), operands, Some(&mut old[..]))?;
+            unpack(sink, &old, result);
         }
         Ok(())
     }
@@ -203,61 +217,18 @@ impl Window {
     }
 }
 
-/// Combines rows, for the type at hand. Operands are packed, and results unpacked, a few KiB at a
-/// time. S-H14 S-H15
-struct CombineRows<'c, 's> {
-    window: &'c Window,
-    operation: &'c Operation<'c>,
-    reached: Reached<'c, 'c>,
-    op: Op,
-    sink: Option<&'c mut Sink<'s>>,
-}
-
-impl Visitor for CombineRows<'_, '_> {
-    type Output = Result<(), RmaError>;
-
-    fn visit<E: BasicElement>(self) -> Self::Output {
-        let Self { window, operation, reached, op, sink } = self;
-        let (mut target, mut source) = (reached.there.cursor(), operation.from.cursor());
-        let mut sink = sink.map(|sink| (&mut *sink.bytes, sink.into.cursor()));
-        let (mut packed, mut old) = (Vec::new(), Vec::new());
-        let mut locked = Locked { window, target: operation.target, held: None };
-        while let Some(row) = target.take(STRIPE) {
-            let bytes = (row.len * row.count) as usize;
-            let operands: &[E] = match op {
-                Op::NoOp => &[],
-                _ => next_operands(&mut source, bytes, operation.origin, &mut packed),
-            };
-            let Some((result, sink)) = &mut sink else {
-                locked.combine(&reached, row, op, operands, None)?;
-                continue;
-            };
-            // What was there before this update. S-H10
-            old.resize(bytes / size_of::<E>(), E::zeroed());
-            locked.combine(&reached, row, op, operands, Some(&mut old[..]))?;
-            unpack(sink, cast_slice(&old), result);
-        }
-        Ok(())
-    }
-}
-
-/// The next operands: where they are, if they are together and aligned there, otherwise in
-/// `packed`.
-fn next_operands<'a, E: BasicElement>(
+/// The bytes of the next operands: where they are, if they are together, otherwise in `packed`.
+fn next_operands<'a>(
     source: &mut Cursor<'_>,
     bytes: usize,
     origin: &'a [u8],
-    packed: &'a mut Vec<E>,
-) -> &'a [E] {
-    let solid = source.take_solid(bytes as u64).map(|at| &origin[at as usize..][..bytes]);
-    if let Some(Ok(elements)) = solid.map(bytemuck::try_cast_slice) {
-        return elements;
+    packed: &'a mut Vec<u8>,
+) -> &'a [u8] {
+    if let Some(at) = source.take_solid(bytes as u64) {
+        return &origin[at as usize..][..bytes];
     }
-    packed.resize(bytes / size_of::<E>(), E::zeroed());
-    match solid {
-        Some(solid) => cast_slice_mut(packed).copy_from_slice(solid),
-        None => pack(source, origin, cast_slice_mut(packed)),
-    }
+    packed.resize(bytes, 0);
+    pack(source, origin, packed);
     packed
 }
 
@@ -269,33 +240,33 @@ struct Locked<'a> {
 }
 
 impl Locked<'_> {
-    fn combine<E: BasicElement>(
+    fn combine(
         &mut self,
         reached: &Reached<'_, '_>,
         row: Row,
-        op: Op,
-        operands: &[E],
-        mut result: Option<&mut [E]>,
+        (basic, op): (BasicType, Op),
+        operands: &[u8],
+        mut result: Option<&mut [u8]>,
     ) -> Result<(), RmaError> {
-        if self.window.part.integers.are_atomic(E::BASIC) {
-            accumulate::row_by_atomics(reached.memory, row, op, operands, result);
+        if self.window.part.integers.are_atomic(basic) {
+            accumulate::row_by_atomics(reached.memory, row, basic, op, operands, result);
             return Ok(());
         }
         let mut each = |row: Row, here: Range<usize>| {
             let operands = operands.get(here.clone()).unwrap_or_default();
             let result = result.as_deref_mut().and_then(|result| result.get_mut(here));
-            accumulate::row_under_lock(reached.memory, row, op, operands, result);
+            accumulate::row_under_lock(reached.memory, row, basic, op, operands, result);
         };
-        self.by_stripes(reached.begin, row, size_of::<E>(), &mut each)
+        self.by_stripes(reached.begin, row, basic.width() as u64, &mut each)
     }
 
     /// Calls `each` for all of a row of elements of `width` bytes, with what holds its stripes and
-    /// which elements these are. Not of the elements' type: there are many of these.
+    /// which of its bytes these are.
     fn by_stripes(
         &mut self,
         begin: u64,
         row: Row,
-        width: usize,
+        width: u64,
         each: &mut dyn FnMut(Row, Range<usize>),
     ) -> Result<(), RmaError> {
         let hull = row.hull();
@@ -306,7 +277,7 @@ impl Locked<'_> {
         while rest.count > 0 {
             let some;
             (some, rest) = rest.split(FAR_APART);
-            let here = at..at + (some.len * some.count) as usize / width;
+            let here = at..at + (some.len * some.count) as usize;
             at = here.end;
             self.held = None;
             let block = self.window.block_of(self.target)?;
@@ -319,16 +290,16 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// As [`by_stripes`](Self::by_stripes), a stripe at a time; `at`: which element is the first.
+    /// As [`by_stripes`](Self::by_stripes), a stripe at a time; `at`: which byte is the first.
     fn in_pieces(
         &mut self,
         begin: u64,
         row: Row,
-        width: usize,
+        width: u64,
         mut at: usize,
         each: &mut dyn FnMut(Row, Range<usize>),
     ) -> Result<(), RmaError> {
-        for piece in stripe::pieces(row, width as u64) {
+        for piece in stripe::pieces(row, width) {
             let offset = begin + piece.at.cast_unsigned();
             let stripe = offset / STRIPE;
             if self.held.as_ref().is_none_or(|(held, _)| *held != stripe) {
@@ -337,7 +308,7 @@ impl Locked<'_> {
                 let block = self.window.block_of(self.target)?;
                 self.held = Some((stripe, self.window.stripe(block, offset)?));
             }
-            let here = at..at + (piece.len * piece.count) as usize / width;
+            let here = at..at + (piece.len * piece.count) as usize;
             at = here.end;
             each(piece, here);
         }

@@ -1,13 +1,19 @@
 //! Combining window bytes with operands, element by element.
+//!
+//! Operands and results are bytes: code of the elements' type, of which there are many copies, is
+//! what combines one element, and [`BasicType::combine`].
 use super::strided::Area;
 use super::target::Span;
-use crate::element::{AtomicElement, BasicElement, BasicType, Op};
+use crate::element::{AtomicElement, BasicElement, BasicType, Op, Visitor};
 use crate::layout::Row;
-use bytemuck::{bytes_of, bytes_of_mut, cast_slice, cast_slice_mut};
+use bytemuck::{bytes_of, bytes_of_mut, pod_read_unaligned};
 
 /// Bytes combined at a time in private memory: stays in the first-level cache beside the window's
 /// bytes and the operands.
 const BLOCK: usize = 1024;
+
+/// So few bytes are combined in less private memory, which must be cleared first.
+const FEW: usize = 64;
 
 /// Blocks of a row with fewer bytes are combined several at a time, by copies.
 const SMALL: u64 = 256;
@@ -33,27 +39,63 @@ impl Integers {
     }
 }
 
-/// Elements of a call: those of the result, which no_op alone needs, or the operands.
-pub(crate) fn count<E>(operands: &[E], result: Option<&[E]>) -> usize {
-    result.map_or(operands.len(), <[E]>::len)
+/// Bytes of the elements of a call: those of the result, which no_op alone needs, or the operands.
+pub(crate) fn len(operands: &[u8], result: Option<&[u8]>) -> usize {
+    result.map_or(operands.len(), <[u8]>::len)
 }
 
-/// Combines the span with `operands` by the machine's own atomics; `result` takes what was there.
-/// The type must be [atomic](crate::element::BasicType::is_atomic), the span aligned.
-pub(crate) fn by_atomics<E: BasicElement>(
+/// Combines the span with `operands`, the bytes of elements of `basic` type, by the machine's own
+/// atomics; `result` takes what was there. The type must be [atomic](BasicType::is_atomic), the
+/// span aligned.
+pub(crate) fn by_atomics(
     span: Span<'_>,
+    basic: BasicType,
     op: Op,
-    operands: &[E],
-    mut result: Option<&mut [E]>,
+    operands: &[u8],
+    result: Option<&mut [u8]>,
 ) {
-    for i in 0..count(operands, result.as_deref()) {
-        let operand = operands.get(i).copied().unwrap_or_else(E::zeroed);
-        let one = span.part(i * size_of::<E>(), size_of::<E>());
-        let old = one.and_then(|one| one.fetch_and_op(op, operand));
-        let place = result.as_deref_mut().and_then(|result| result.get_mut(i));
-        if let (Some(place), Some(old)) = (place, old) {
-            *place = old;
-        }
+    let len = len(operands, result.as_deref()) as u64;
+    row_by_atomics(span, Row { at: 0, stride: 0, len, count: 1 }, basic, op, operands, result);
+}
+
+/// As [`by_atomics`], for a row of `part`, which lies inside and whose blocks are aligned.
+pub(crate) fn row_by_atomics(
+    part: Span<'_>,
+    row: Row,
+    basic: BasicType,
+    op: Op,
+    operands: &[u8],
+    result: Option<&mut [u8]>,
+) {
+    basic.visit_atomic(ByAtomics { part, row, op, operands, result });
+}
+
+/// Combines a row element by element, for the type at hand.
+struct ByAtomics<'a> {
+    part: Span<'a>,
+    row: Row,
+    op: Op,
+    operands: &'a [u8],
+    result: Option<&'a mut [u8]>,
+}
+
+impl Visitor for ByAtomics<'_> {
+    type Output = ();
+
+    fn visit<E: BasicElement>(self) {
+        let Self { part, row, op, operands, result } = self;
+        let width = size_of::<E>();
+        each_block(part, row, operands, result, |block, operands, mut result| {
+            for at in (0..row.len as usize).step_by(width) {
+                let here = at..at + width;
+                let operand = operands.get(here.clone()).map_or_else(E::zeroed, pod_read_unaligned);
+                let old = block.part(at, width).and_then(|one| one.fetch_and_op(op, operand));
+                let place = result.as_deref_mut().and_then(|result| result.get_mut(here));
+                if let (Some(place), Some(old)) = (place, old) {
+                    place.copy_from_slice(bytes_of(&old));
+                }
+            }
+        });
     }
 }
 
@@ -68,101 +110,84 @@ pub(crate) fn one_under_lock<E: BasicElement>(span: Span<'_>, op: Op, operand: E
     old
 }
 
-/// Combines the span, whose stripes the caller holds, with `operands`; `result` takes what was
-/// there.
-#[inline]
-pub(crate) fn under_lock<E: BasicElement>(
+/// Combines the span, whose stripes the caller holds, with `operands`, the bytes of elements of
+/// `basic` type; `result` takes what was there.
+pub(crate) fn under_lock(
     span: Span<'_>,
+    basic: BasicType,
     op: Op,
-    operands: &[E],
-    result: Option<&mut [E]>,
+    operands: &[u8],
+    mut result: Option<&mut [u8]>,
 ) {
-    match (op, operands, result) {
-        (Op::NoOp, _, None) => {}
-        (Op::NoOp, _, Some(result)) => span.read(cast_slice_mut(result)),
-        (_, [operand], Some([place])) => *place = one_under_lock(span, op, *operand),
-        (_, [operand], None) => _ = one_under_lock(span, op, *operand),
-        (_, _, None) => {
-            let done = span.combine_fused(E::BASIC, op, cast_slice(operands), None);
-            if done < size_of_val(operands) {
-                combine_copies(span, op, operands, done / size_of::<E>(), None);
-            }
+    if op == Op::NoOp {
+        if let Some(result) = result {
+            span.read(result);
         }
-        (_, _, Some(result)) => {
-            let old = cast_slice_mut(result);
-            let done = span.combine_fused(E::BASIC, op, cast_slice(operands), Some(old));
-            if done < size_of_val(operands) {
-                combine_copies(span, op, operands, done / size_of::<E>(), Some(result));
-            }
-        }
+        return;
+    }
+    let done = span.combine_fused(basic, op, operands, result.as_deref_mut());
+    if done == operands.len() {
+        return;
+    }
+    let Some(rest) = span.part(done, operands.len() - done) else { return };
+    let result = result.and_then(|result| result.get_mut(done..));
+    let operands = &operands[done..];
+    match operands.len() {
+        ..=FEW => combine_copies(rest, basic, op, operands, result, &mut [0; FEW]),
+        _ => combine_copies(rest, basic, op, operands, result, &mut Aligned([0; BLOCK]).0),
     }
 }
 
-/// As [`under_lock`], from the element `first` on, out of and back into the window.
+/// As [`under_lock`], out of and back into the window, as much at a time as `private` holds.
 #[inline(never)]
-fn combine_copies<E: BasicElement>(
+fn combine_copies(
     span: Span<'_>,
+    basic: BasicType,
     op: Op,
-    operands: &[E],
-    first: usize,
-    mut result: Option<&mut [E]>,
+    operands: &[u8],
+    mut result: Option<&mut [u8]>,
+    private: &mut [u8],
 ) {
-    let mut block = Aligned([0; BLOCK]);
-    let step = BLOCK / size_of::<E>();
-    for start in (first..operands.len()).step_by(step) {
-        let here = start..operands.len().min(start + step);
-        let bytes = &mut block.0[..here.len() * size_of::<E>()];
-        let Some(part) = span.part(start * size_of::<E>(), bytes.len()) else { return };
+    for (i, operands) in operands.chunks(private.len()).enumerate() {
+        let start = i * private.len();
+        let here = start..start + operands.len();
+        let bytes = &mut private[..operands.len()];
+        let Some(part) = span.part(start, bytes.len()) else { return };
         part.read(bytes);
-        if let Some(result) = result.as_deref_mut().and_then(|result| result.get_mut(here.clone()))
-        {
-            result.copy_from_slice(cast_slice(bytes));
+        if let Some(result) = result.as_deref_mut().and_then(|result| result.get_mut(here)) {
+            result.copy_from_slice(bytes);
         }
-        E::combine_all(op, cast_slice_mut(bytes), &operands[here]);
+        basic.combine(op, bytes, operands);
         part.write(bytes);
     }
 }
 
-/// As [`by_atomics`], for a row of `part`, which lies inside and whose blocks are aligned.
-pub(crate) fn row_by_atomics<E: BasicElement>(
-    part: Span<'_>,
-    row: Row,
-    op: Op,
-    operands: &[E],
-    result: Option<&mut [E]>,
-) {
-    each_block(part, row, operands, result, |block, operands, result| {
-        by_atomics(block, op, operands, result);
-    });
-}
-
 /// As [`under_lock`], for a row of `part`, which lies inside.
-pub(crate) fn row_under_lock<E: BasicElement>(
+pub(crate) fn row_under_lock(
     part: Span<'_>,
     row: Row,
+    basic: BasicType,
     op: Op,
-    operands: &[E],
-    result: Option<&mut [E]>,
+    operands: &[u8],
+    result: Option<&mut [u8]>,
 ) {
     if row.count == 1 || row.len >= SMALL {
         return each_block(part, row, operands, result, |block, operands, result| {
-            under_lock(block, op, operands, result);
+            under_lock(block, basic, op, operands, result);
         });
     }
-    let operands: &[u8] = if op == Op::NoOp { &[] } else { cast_slice(operands) };
-    row_in_blocks(part, row, operands, result.map(cast_slice_mut), &|block, operands| {
-        E::combine_all(op, cast_slice_mut(block), cast_slice(operands));
-    });
+    let operands = if op == Op::NoOp { &[][..] } else { operands };
+    row_in_blocks(part, row, basic, op, operands, result);
 }
 
-/// Combines a row of short blocks, many of them at a time, in private memory. Not of the elements'
-/// type: there are many of these.
+/// Combines a row of short blocks, many of them at a time, in private memory.
 fn row_in_blocks(
     part: Span<'_>,
     row: Row,
+    basic: BasicType,
+    op: Op,
     operands: &[u8],
     mut result: Option<&mut [u8]>,
-    combine: &dyn Fn(&mut [u8], &[u8]),
 ) {
     let area = Area::new(part);
     let mut private = Aligned([0; BLOCK]);
@@ -178,7 +203,7 @@ fn row_in_blocks(
             result.copy_from_slice(bytes);
         }
         if let Some(operands) = operands.get(at..end) {
-            combine(bytes, operands);
+            basic.combine(op, bytes, operands);
             area.write_row(some, bytes, packed);
         }
         at = end;
@@ -186,16 +211,16 @@ fn row_in_blocks(
 }
 
 /// Calls `combine` for each block of a row, with its operands and its result.
-fn each_block<E: BasicElement>(
+fn each_block(
     part: Span<'_>,
     row: Row,
-    operands: &[E],
-    mut result: Option<&mut [E]>,
-    combine: impl Fn(Span<'_>, &[E], Option<&mut [E]>),
+    operands: &[u8],
+    mut result: Option<&mut [u8]>,
+    combine: impl Fn(Span<'_>, &[u8], Option<&mut [u8]>),
 ) {
-    let len = row.len as usize / size_of::<E>();
+    let len = row.len as usize;
     for (i, start) in row.starts().enumerate() {
-        let Some(block) = part.part(start as usize, row.len as usize) else { return };
+        let Some(block) = part.part(start as usize, len) else { return };
         let here = i * len..(i + 1) * len;
         let operands = operands.get(here.clone()).unwrap_or_default();
         combine(block, operands, result.as_deref_mut().and_then(|result| result.get_mut(here)));

@@ -1,11 +1,11 @@
 //! What devices that are programs do to one element.
 #![allow(unsafe_code)]
 
-use super::accumulate::{one_under_lock, swap_under_lock};
+use super::accumulate::{by_atomics, swap_under_lock, under_lock};
 use super::target::Span;
-use crate::element::{AtomicElement, BasicElement, Op, SwapVisitor, Visitor};
+use crate::element::{AtomicElement, Op, SwapVisitor};
 use crate::transport::Atomic;
-use bytemuck::bytes_of;
+use bytemuck::{bytes_of, bytes_of_mut};
 
 impl Atomic {
     /// Does it to one element, for devices that are programs: integers of 4 and 8 bytes as
@@ -32,57 +32,42 @@ impl Atomic {
 }
 
 fn perform(atomic: Atomic, span: Span<'_>, operands: &[u8], fetched: &mut [u8]) {
-    let one = One { span, operands, fetched };
-    let done = match atomic {
-        Atomic::Combine(op, basic) => basic.visit(Combining(op, one)),
-        Atomic::Swap(basic) => basic.visit_swap(Swapping(one)),
-    };
-    done.expect("an atomic of a type that has it");
-}
-
-struct One<'a> {
-    span: Span<'a>,
-    operands: &'a [u8],
-    fetched: &'a mut [u8],
-}
-
-impl One<'_> {
-    fn operand<E: BasicElement>(&self, which: usize) -> E {
-        let bytes = self.operands.get(which * size_of::<E>()..).unwrap_or_default();
-        bytemuck::pod_read_unaligned(&bytes[..size_of::<E>()])
-    }
-
-    fn fetch<E: BasicElement>(self, old: E) {
-        if !self.fetched.is_empty() {
-            self.fetched.copy_from_slice(bytes_of(&old));
+    let fetched = (!fetched.is_empty()).then_some(fetched);
+    match atomic {
+        Atomic::Combine(op, basic) => {
+            assert!(basic.has(op), "an operation of a type that has it");
+            let operands = if op == Op::NoOp { &[][..] } else { &operands[..basic.width()] };
+            match basic.is_atomic() {
+                true => by_atomics(span, basic, op, operands, fetched),
+                false => under_lock(span, basic, op, operands, fetched),
+            }
+        }
+        Atomic::Swap(basic) => {
+            let swapped = basic.visit_swap(Swapping { span, operands, fetched });
+            swapped.expect("a swap of a type that has it");
         }
     }
 }
 
-struct Combining<'a>(Op, One<'a>);
-
-impl Visitor for Combining<'_> {
-    type Output = ();
-
-    fn visit<E: BasicElement>(self) {
-        let Self(op, one) = self;
-        let operand = if op == Op::NoOp { E::zeroed() } else { one.operand(0) };
-        let old = one.span.fetch_and_op(op, operand);
-        let old = old.unwrap_or_else(|| one_under_lock(one.span, op, operand));
-        one.fetch(old);
-    }
+struct Swapping<'a> {
+    span: Span<'a>,
+    /// Two values.
+    operands: &'a [u8],
+    fetched: Option<&'a mut [u8]>,
 }
-
-struct Swapping<'a>(One<'a>);
 
 impl SwapVisitor for Swapping<'_> {
     type Output = ();
 
     fn visit<E: AtomicElement>(self) {
-        let Self(one) = self;
-        let (compare, swap): (E, E) = (one.operand(0), one.operand(1));
-        let old = one.span.compare_and_swap(compare, swap);
-        let old = old.unwrap_or_else(|| swap_under_lock(one.span, compare, swap));
-        one.fetch(old);
+        let Self { span, operands, fetched } = self;
+        let mut values = [E::zeroed(); 2];
+        bytes_of_mut(&mut values).copy_from_slice(operands);
+        let [compare, swap] = values;
+        let old = span.compare_and_swap(compare, swap);
+        let old = old.unwrap_or_else(|| swap_under_lock(span, compare, swap));
+        if let Some(fetched) = fetched {
+            fetched.copy_from_slice(bytes_of(&old));
+        }
     }
 }

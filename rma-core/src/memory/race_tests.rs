@@ -5,8 +5,9 @@
 use super::strided::Area;
 use super::target::Span;
 use super::{accumulate, cells};
-use crate::element::Op;
+use crate::element::{BasicType, Op};
 use crate::layout::Row;
+use bytemuck::bytes_of;
 use std::thread;
 
 #[repr(align(8))]
@@ -54,10 +55,22 @@ const ACCESSES: &[(&str, Access)] = &[
     ("compare_and_swap of 8", |part| _ = part.span(0, 8).compare_and_swap(0u64, 5)),
     ("compare_and_swap of 4", |part| _ = part.span(4, 4).compare_and_swap(0u32, 5)),
     ("accumulate by atomics", |part| {
-        accumulate::by_atomics(part.span(0, 16), Op::Sum, &[1u32; 4], None);
+        accumulate::by_atomics(
+            part.span(0, 16),
+            BasicType::U32,
+            Op::Sum,
+            bytes_of(&[1u32; 4]),
+            None,
+        );
     }),
     ("accumulate under lock", |part| {
-        accumulate::under_lock(part.span(0, 16), Op::Sum, &[1f32; 4], None);
+        accumulate::under_lock(
+            part.span(0, 16),
+            BasicType::F32,
+            Op::Sum,
+            bytes_of(&[1f32; 4]),
+            None,
+        );
     }),
 ];
 

@@ -11,7 +11,7 @@ use crate::protocol::credit::Credit;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::WorldRank;
 use crate::window::{Part, Windows};
-use core::ops::{Deref, Range};
+use core::ops::{Deref, DerefMut, Range};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicUsize};
 use rustc_hash::FxHashSet;
@@ -204,13 +204,16 @@ impl Fetched {
     const FEW: usize = 16;
 
     pub(super) fn new(bytes: &[u8]) -> Self {
-        let mut few = [0; Self::FEW];
-        match few.get_mut(..bytes.len()) {
-            Some(place) => {
-                place.copy_from_slice(bytes);
-                Self::Few(few, bytes.len())
-            }
-            None => Self::Many(bytes.to_vec()),
+        let mut fetched = Self::zeroed(bytes.len());
+        fetched.copy_from_slice(bytes);
+        fetched
+    }
+
+    /// Room for so many bytes.
+    pub(super) fn zeroed(len: usize) -> Self {
+        match len {
+            ..=Self::FEW => Self::Few([0; Self::FEW], len),
+            _ => Self::Many(vec![0; len]),
         }
     }
 }
@@ -227,6 +230,15 @@ impl Deref for Fetched {
     fn deref(&self) -> &[u8] {
         match self {
             Self::Few(bytes, len) => &bytes[..*len],
+            Self::Many(bytes) => bytes,
+        }
+    }
+}
+
+impl DerefMut for Fetched {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Few(bytes, len) => &mut bytes[..*len],
             Self::Many(bytes) => bytes,
         }
     }

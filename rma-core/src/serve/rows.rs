@@ -1,7 +1,7 @@
 //! The target's side of operations on its bytes: one range of them, or rows.
 use super::combine::{Combined, Fetched};
 use super::part::HeldSpan;
-use crate::element::{AtomicElement, BasicElement, BasicType, Op, SwapVisitor, Visitor};
+use crate::element::{AtomicElement, BasicType, Op, SwapVisitor};
 use crate::layout::Row;
 use crate::memory::accumulate::{self, Integers};
 use crate::memory::strided::Area;
@@ -111,10 +111,9 @@ impl Part {
         };
         Ok(match work {
             Work::Combine { op, fetches } => {
-                let result = if fetches { bytes } else { 0 };
-                let integers = self.integers;
-                let combine = Combine { named: &named, op, operands, result, integers };
-                let old = basic.visit(combine).ok_or(Status::Malformed)?;
+                let mut old = Fetched::zeroed(if fetches { bytes } else { 0 });
+                let result = fetches.then_some(&mut *old);
+                named.combine((basic, op), self.integers, operands, result);
                 if fetches { Combined::Bytes(old) } else { Combined::Done }
             }
             Work::Swap => {
@@ -137,6 +136,29 @@ impl Named<'_, '_> {
             // Every row begins behind the lowest byte of all.
             (Row { at: row.at.wrapping_sub_unsigned(low), ..row }, packed)
         })
+    }
+
+    /// Combines the rows, whose stripes are held if the type needs that; `result` takes what was
+    /// there.
+    fn combine(
+        &self,
+        (basic, op): (BasicType, Op),
+        integers: Integers,
+        operands: &[u8],
+        mut result: Option<&mut [u8]>,
+    ) {
+        let memory = self.held.get();
+        for (row, packed) in self.with_packed() {
+            let at = packed.at as usize;
+            let here = at..at + (row.len * row.count) as usize;
+            let operands = operands.get(here.clone()).unwrap_or_default();
+            let result = result.as_deref_mut().and_then(|result| result.get_mut(here));
+            if integers.are_atomic(basic) {
+                accumulate::row_by_atomics(memory, row, basic, op, operands, result);
+            } else {
+                accumulate::row_under_lock(memory, row, basic, op, operands, result);
+            }
+        }
     }
 }
 
@@ -165,56 +187,6 @@ fn is_aligned(memory: Span<'_>, row: Row, basic: BasicType) -> bool {
     let aligned = start.is_some_and(|start| start.is_aligned(basic.align()));
     let steps = row.count == 1 || row.stride.unsigned_abs().is_multiple_of(align);
     aligned && steps
-}
-
-/// Combines rows, whose stripes are held if the type needs that; gives what was there.
-struct Combine<'a> {
-    named: &'a Named<'a, 'a>,
-    op: Op,
-    operands: &'a [u8],
-    /// Bytes, 0 if the origin does not want to know.
-    result: usize,
-    integers: Integers,
-}
-
-impl Visitor for Combine<'_> {
-    type Output = Fetched;
-
-    fn visit<E: BasicElement>(self) -> Fetched {
-        let Self { named, op, .. } = self;
-        // One element needs no memory of the heap.
-        let (mut first, mut all) = ([E::zeroed()], Vec::new());
-        let operands = match self.operands.len() / size_of::<E>() {
-            1 => &mut first[..],
-            count => {
-                all.resize(count, E::zeroed());
-                &mut all[..]
-            }
-        };
-        let room = bytemuck::cast_slice_mut::<E, u8>(operands);
-        room.iter_mut().zip(self.operands).for_each(|(byte, operand)| *byte = *operand);
-        let operands = &*operands;
-        let (mut first, mut all) = ([E::zeroed()], Vec::new());
-        let old = match self.result / size_of::<E>() {
-            1 => &mut first[..],
-            count => {
-                all.resize(count, E::zeroed());
-                &mut all[..]
-            }
-        };
-        let (memory, mut at) = (named.held.get(), 0);
-        for (row, _) in named.with_packed() {
-            let end = at + (row.len * row.count) as usize / size_of::<E>();
-            let (operands, old) = (operands.get(at..end).unwrap_or_default(), old.get_mut(at..end));
-            if self.integers.are_atomic(E::BASIC) {
-                accumulate::row_by_atomics(memory, row, op, operands, old);
-            } else {
-                accumulate::row_under_lock(memory, row, op, operands, old);
-            }
-            at = end;
-        }
-        Fetched::new(bytemuck::cast_slice(old))
-    }
 }
 
 /// Compares and swaps one element, whose stripe is held if the type needs that.

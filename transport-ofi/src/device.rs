@@ -56,6 +56,9 @@ pub(crate) struct Device {
     is_blind: AtomicBool,
     /// A thread was told that there is no room.
     starved: AtomicBool,
+    /// A queue has refused something, and may have no room yet: what makes room there may be
+    /// progress without any transfer, as of a connection.
+    refused: AtomicBool,
     /// Transfers that are not complete.
     under_way: AtomicUsize,
 }
@@ -92,6 +95,7 @@ impl Device {
             files: epoll::create(CreateFlags::CLOEXEC)?,
             is_blind: AtomicBool::new(false),
             starved: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
             under_way: AtomicUsize::new(0),
         })
     }
@@ -124,6 +128,7 @@ impl Device {
 
     /// A thread was told that there is no room.
     pub(crate) fn starve(&self) {
+        self.refused.store(true, Release);
         self.starved.store(true, Release);
         self.bell.starve();
     }
@@ -152,12 +157,21 @@ impl Device {
 
     /// What the watcher does while the rank's threads sleep or compute. True if they are to look.
     pub(crate) fn look(&self) -> bool {
-        let mut news = self.starved.load(Relaxed) && self.starved.swap(false, AcqRel);
         // Most often peers transfer, and this rank does not.
-        if self.under_way.load(Acquire) == 0 {
-            return news;
+        if self.under_way.load(Acquire) == 0 && !self.refused.load(Acquire) {
+            return false;
         }
-        self.each_queue(|queue| news |= queue.look());
+        // Before the queues are looked at: one that refuses later says so again.
+        self.refused.swap(false, AcqRel);
+        let (mut news, mut refused) = (self.starved.swap(false, AcqRel), false);
+        self.each_queue(|queue| {
+            let of_queue = queue.look();
+            news |= of_queue.0;
+            refused |= of_queue.1;
+        });
+        if refused {
+            self.refused.store(true, Release);
+        }
         news
     }
 

@@ -473,10 +473,12 @@ impl Queue {
         lock(&self.state)
     }
 
-    /// What the watcher does. True if the rank's threads are to look.
-    pub(crate) fn look(&self) -> bool {
+    /// What the watcher does: whether the rank's threads are to look, and whether one may wait for
+    /// room here.
+    pub(crate) fn look(&self) -> (bool, bool) {
         // Who has it reads, or posts and reads later.
-        self.state.try_lock().is_ok_and(|mut state| state.read(&self.device))
+        let Ok(mut state) = self.state.try_lock() else { return (false, true) };
+        (state.read(&self.device), state.refused)
     }
 
     /// Whether something is under way, and whether the files of all its endpoints may be waited

@@ -2,7 +2,7 @@
 //! no launcher started.
 use rma::{
     Assert, CollectiveError, Communicator, Config, Error, LockKind, Op, Rank, RmaError, StartError,
-    Universe, Window, initialize, local, simulate,
+    Universe, Window, initialize, local, local_with, simulate,
 };
 use rma_core::Attached;
 use rma_core::transport::WorldRank;
@@ -599,6 +599,54 @@ fn windows_alone(world: &Communicator) {
     assert_eq!(window.shared_query(me).unwrap().load::<u64>(0).unwrap(), 99);
     window.free().unwrap();
     world.window(3, 8).allocate_shared().unwrap().free().unwrap();
+}
+
+/// A rank that comes last to a meeting of others, which have gone on since one of them gave up what
+/// it comes for, hears why; all meet in the next operation.
+#[test]
+fn a_late_rank_hears_why_others_have_gone_on() {
+    const WORDS: usize = 1 << 13;
+    for cpus in ["1", "3"] {
+        let mut config = Config::default();
+        config.set("cpus", cpus).unwrap();
+        let gone_on = Barrier::new(3);
+        let ranks = local_with(config, 3, |universe| {
+            let world = universe.world();
+            let mine = vec![u64::from(world.rank()); WORDS];
+            for round in 0..50 {
+                let gave_up = match u32::from(world.rank()) {
+                    0 => {
+                        let gave_up = world.allgather(&mine).unwrap_err();
+                        gone_on.wait();
+                        gave_up
+                    }
+                    1 => {
+                        let gave_up = world.bcast(&mut [0u64; 2], Rank(9)).unwrap_err();
+                        gone_on.wait();
+                        gave_up
+                    }
+                    _ => {
+                        gone_on.wait();
+                        // Others may come first.
+                        (0..round).for_each(|_| thread::yield_now());
+                        world.allgather(&mine).unwrap_err()
+                    }
+                };
+                match u32::from(world.rank()) {
+                    1 => {
+                        assert!(matches!(gave_up, CollectiveError::NoSuchRoot { .. }), "{gave_up}")
+                    }
+                    _ => assert!(matches!(gave_up, CollectiveError::GaveUp { .. }), "{gave_up}"),
+                }
+                let all = world.allgather(&mine).unwrap();
+                for (rank, part) in (0..).zip(all.chunks(WORDS)) {
+                    assert!(part.iter().all(|word| *word == rank), "{round}: of rank {rank}");
+                }
+            }
+            universe.finalize().unwrap();
+        });
+        ranks.unwrap();
+    }
 }
 
 /// What there is to choose is said: transport, paths, how waiting is done.

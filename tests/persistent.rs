@@ -1,8 +1,9 @@
 //! Persistent windows, as a program makes them.
 use persistent_table::{Opened, WORDS, hints, on_ranks, open};
 use rma::{
-    Assert, Error, ErrorClass, PersistError, PersistentCode, PersistentError, PersistentHints,
-    PersistentMemory, PersistentMode, Rank, RmaError, Root, StorageHints, StorageMemory, Universe,
+    Assert, DirtyTracking, Error, ErrorClass, PersistError, PersistentCode, PersistentError,
+    PersistentHints, PersistentMemory, PersistentMode, Rank, RmaError, Root, StorageHints,
+    StorageMemory, Universe,
 };
 use std::fs;
 use std::path::Path;
@@ -165,6 +166,37 @@ fn what_was_committed_is_there_again_and_what_was_not_is_rolled_back() {
     assert_eq!((&*window.name, window.ranks, &*window.element), ("table", 3, "<u8"));
     assert_eq!(window.bytes, 3 * 8 * WORDS as u64);
     assert_eq!(window.versions.iter().map(|version| version.number).collect::<Vec<_>>(), [3]);
+}
+
+/// Parts of persistent memory are shared as those of `allocate_shared` are, apart from each other.
+#[test]
+fn what_neighbours_store_is_in_the_version() {
+    for tracking in [DirtyTracking::Compare, DirtyTracking::WriteProtect] {
+        let folder = tempfile::tempdir().unwrap();
+        let hints = hints().dirty_tracking(tracking);
+        for round in 1..4 {
+            on_ranks(3, |universe| {
+                let (memory, window) = open(&universe, folder.path(), &hints)?;
+                let world = universe.world();
+                let (left, right) = (world.rank().on_ring(-1, 3), world.rank().on_ring(1, 3));
+                let value = |round: u64, rank: Rank| {
+                    if round > 0 { round * 10 + u64::from(rank) } else { 0 }
+                };
+                let mine = window.local();
+                assert_eq!(mine.load::<u64>(7)?, value(round - 1, left));
+                world.barrier()?;
+                let neighbours = window.shared_query(right)?;
+                neighbours.store(7, value(round, world.rank()))?;
+                window.sync()?;
+                assert_eq!(memory.commit(world)?, Some(round));
+                assert_eq!(mine.load::<u64>(7)?, value(round, left));
+                world.barrier()?;
+                // Of no version.
+                neighbours.store(7, u64::MAX)?;
+                Ok(window.free()?)
+            });
+        }
+    }
 }
 
 #[test]

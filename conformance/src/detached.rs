@@ -94,8 +94,8 @@ fn use_region(epoch: &LockAll<'_>, address: u64) {
     epoch.flush(Rank(0)).unwrap();
 }
 
-/// What a stale address costs, it costs its window. Of other dynamic windows, a device may cancel
-/// what comes behind: then their flush says so, and a flush that does not has done all. S-L6
+/// What a stale address costs, it costs its window: what comes behind is done, also where a device
+/// ends the connection, and in other dynamic windows. S-L6
 pub fn beside_others(universe: &Universe) {
     let world = universe.world();
     let right = neighbour(world, 1);
@@ -117,16 +117,11 @@ pub fn beside_others(universe: &Universe) {
     for (first, value) in [(early, 8), (!early, 9)] {
         let stale = epoch.put(right, at, &[2u64]);
         others.put(right, 0, &[7u64; 64]).unwrap();
-        let put = || steadily.put(right, kept_at, &[value; 64]);
-        let behind = put();
+        let behind = steadily.put(right, kept_at, &[value; 64]);
         let flush = || stale.and_then(|()| epoch.flush(right));
         let told = first.then(flush);
         others.flush(right).unwrap();
-        if let Err(error) = behind.and_then(|()| steadily.flush(right)) {
-            assert!(is_cancelled(&error), "{error}");
-            put().unwrap();
-            steadily.flush(right).unwrap();
-        }
+        behind.and_then(|()| steadily.flush(right)).unwrap();
         let mut got = [0u64; 64];
         steadily.get(right, kept_at, &mut got).unwrap();
         assert_eq!(got, [value; 64]);
@@ -142,5 +137,38 @@ pub fn beside_others(universe: &Universe) {
     assert_eq!(steady.detach(kept).unwrap(), [9; 64]);
     steady.free().unwrap();
     other.free().unwrap();
+    window.free().unwrap();
+}
+
+/// A get of memory that is gone takes none with it that was begun behind it. S-L6
+pub fn gets_behind_stale_ones(universe: &Universe) {
+    const WORDS: usize = 64;
+    let world = universe.world();
+    let right = neighbour(world, 1);
+    let window = world.window(0, 1).create_dynamic().unwrap();
+    let kept = window.attach(vec![6u64; WORDS]).unwrap();
+    let kept_at = world.allgather(&[kept.address()]).unwrap()[usize::from(right)];
+    let attach = |_| window.attach(vec![5u64; WORDS]).unwrap();
+    let gone: Vec<_> = (0..times(universe, 20)).map(attach).collect();
+    let mine: Vec<_> = gone.iter().map(|region| region.address()).collect();
+    let all = world.allgather(&mine).unwrap();
+    let stale = &all[usize::from(right) * mine.len()..][..mine.len()];
+    let epoch = window.lock_all().unwrap();
+    // From now on their addresses are known here.
+    stale.iter().for_each(|at| epoch.get(right, *at, &mut [0u64]).unwrap());
+    world.barrier().unwrap();
+    gone.into_iter().for_each(|region| _ = window.detach(region).unwrap());
+    world.barrier().unwrap();
+    let begin = |at: u64| epoch.rget(right, at, vec![0u64; WORDS]);
+    for at in stale {
+        let refused = begin(*at);
+        let behind: Vec<_> = (0..8).map(|_| begin(kept_at).unwrap()).collect();
+        behind.into_iter().for_each(|get| assert_eq!(get.wait().unwrap(), [6u64; WORDS]));
+        let error = refused.and_then(|get| get.wait()).unwrap_err().error;
+        assert!(matches!(error, RmaError::NotAttached { .. }), "{error}");
+    }
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    assert_eq!(window.detach(kept).unwrap(), [6; WORDS]);
     window.free().unwrap();
 }

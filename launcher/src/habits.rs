@@ -12,8 +12,6 @@ enum Habit {
     Flag(&'static str),
     /// What it asks for is so anyway.
     Always,
-    /// It names what ranks are bound to.
-    Bind,
     /// It sets a variable, by a name and a value behind it, by this option of ours.
     Variable(&'static str),
     /// It passes a variable on, or sets it if a value is there.
@@ -24,7 +22,8 @@ enum Habit {
 
 const ENVIRONMENT: &str = "ranks inherit the environment of rma-run, with changes by --env \
                            KEY=VALUE: start rma-run under `env -i NAME=VALUE …` for less";
-const NUMBERS: &str = "ranks are numbered in a row, host by host; --bind core binds each to a CPU";
+const NUMBERS: &str = "ranks are numbered in a row, host by host; --bind and --map-by say on which \
+                       CPUs of its host each runs";
 const EXPLAIN: &str = "--explain says what is decided, and why";
 
 /// Names without their dashes, of which people write one or two.
@@ -52,7 +51,7 @@ const HABITS: &[(&str, Habit)] = &[
     ("hostfile", Habit::Named("--hostfile")),
     ("machinefile", Habit::Named("--hostfile")),
     ("launcher-exec", Habit::Named("--ssh-command")),
-    ("bind-to", Habit::Bind),
+    ("bind-to", Habit::Named("--bind")),
     ("env", Habit::Variable("--env")),
     ("genv", Habit::Variable("--env-of-all")),
     ("x", Habit::Export),
@@ -60,7 +59,7 @@ const HABITS: &[(&str, Habit)] = &[
     ("envnone", Habit::Advice(ENVIRONMENT)),
     ("genvlist", Habit::Advice(ENVIRONMENT)),
     ("genvnone", Habit::Advice(ENVIRONMENT)),
-    ("map-by", Habit::Advice(NUMBERS)),
+    ("map-by", Habit::Named("--map-by")),
     ("rank-by", Habit::Advice(NUMBERS)),
     ("rankfile", Habit::Advice(NUMBERS)),
     ("display-map", Habit::Advice(EXPLAIN)),
@@ -111,7 +110,6 @@ pub(crate) fn translate(
             Some(Habit::Named(option)) => ours.extend([(*option).into(), value("a value")?]),
             Some(Habit::Flag(option)) => ours.push((*option).into()),
             Some(Habit::Always) => {}
-            Some(Habit::Bind) => ours.extend(["--bind".into(), binding(&value("a place")?)?]),
             Some(Habit::Variable(option)) => {
                 let (name, value) = (value("a name")?, args.next());
                 let value = value.ok_or_else(|| format!("{dashed} needs a name and a value"))?;
@@ -178,17 +176,6 @@ fn joined(name: OsString, value: &OsStr) -> OsString {
     variable.push("=");
     variable.push(value);
     variable
-}
-
-fn binding(place: &OsStr) -> Result<OsString, String> {
-    match place.to_str() {
-        Some("none") => Ok("none".into()),
-        Some("core" | "hwthread") => Ok("core".into()),
-        _ => Err(format!(
-            "ranks are not bound to {:?}: --bind takes none, and core",
-            place.to_string_lossy()
-        )),
-    }
 }
 
 #[cfg(test)]
@@ -263,7 +250,7 @@ mod tests {
         refused(&["-hello", "a"], "-hello is no option of rma-run");
         refused(&["-lh", "a"], "-lh is no option");
         refused(&["-nope", "a"], "-nope is no option");
-        refused(&["--bind-to", "socket", "a"], "none, and core");
+        refused(&["--rank-by", "node", "a"], "--bind and --map-by");
         refused(&["-genvnone", "a"], "env -i");
         refused(&["--mca", "btl", "tcp", "a"], "--help-config");
         refused(&["-np"], "needs a value");

@@ -257,6 +257,16 @@ fn a_signal_ends_a_job_whose_hosts_log_in() {
 }
 
 #[test]
+fn a_time_limit_ends_a_job_whose_hosts_log_in() {
+    let remote = Remote::new();
+    let let_in = remote.path("let-in");
+    assert!(std::process::Command::new("mkfifo").arg(&let_in).status().unwrap().success());
+    let output = remote.job("slow:1", &["--timeout", "0.5", "echo", "ran"]);
+    assert_eq!((output.status.code(), &*stdout(&output)), (Some(124), ""));
+    assert!(stderr(&output).contains("(--timeout); no rank ran yet\n"), "{}", stderr(&output));
+}
+
+#[test]
 fn a_killed_agent_ends_the_job() {
     let remote = Remote::new();
     let mark = mark("hosts-agent");
@@ -298,6 +308,34 @@ fn hosts_end_their_ranks_when_the_launcher_is_gone() {
         assert_eq!(left_behind(&mark), [], "{signal:?}");
         drop(job);
     }
+}
+
+#[test]
+fn hosts_are_queried_what_their_ranks_do() {
+    let remote = Remote::new();
+    let script = format!("echo agent pid $PPID; exec {} wait", rank_program());
+    let mut job = remote.start("a:1,b:1", &["--host-timeout", "600", "-l", "sh", "-c", &script]);
+    let launcher = job.pid().as_raw_nonzero().to_string();
+    // Before it listens, nothing is said.
+    let asked = |words: &[&str]| stdout(&rma_run(words).output().unwrap());
+    let why = || asked(&["why", &launcher, "--json"]);
+    // Rank 0 waits for its input, and rank 1 for rank 0.
+    let both = ["\"state\": \"tells nothing\"", "\"state\": \"joins\""];
+    while !both.iter().all(|state| why().contains(state)) {}
+    let top = asked(&["top", &launcher, "--once", "--interval", "0.01", "--json"]);
+    let uses = |rank: &str| rank.contains("resident_bytes\": ") && !rank.contains("bytes\": null");
+    assert_eq!(top.lines().filter(|rank| uses(rank)).count(), 2, "{top}");
+    let mut lines = [job.line(), job.line()];
+    lines.sort();
+    let agent = pid_in(&lines[0]);
+    send(agent, Signal::STOP);
+    let silent = why();
+    assert!(silent.contains("\"state\": \"on a, which does not answer\""), "{silent}");
+    assert!(silent.contains(both[1]), "{silent}");
+    send(agent, Signal::CONT);
+    while !why().contains(both[0]) {}
+    let (code, _, err) = job.end();
+    assert_eq!(code, Some(0), "{err}");
 }
 
 /// Ranks that have lost the launcher may print, which nobody reads, before they are ended.

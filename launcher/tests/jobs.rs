@@ -200,11 +200,24 @@ fn ranks_are_bound_in_turn() {
     let free = cpus(&sh(&["-n", "1", "-q"], script));
     let count = std::thread::available_parallelism().unwrap().get();
     let ranks = (count * 2).to_string();
-    let bound = cpus(&sh(&["-n", &ranks, "-q", "--bind", "core"], script));
+    let bound = cpus(&sh(&["-n", &ranks, "-q", "--bind", "thread"], script));
     assert_eq!(bound.len(), count * 2);
     for pair in bound.chunks(2) {
         assert_eq!(pair[0], pair[1], "two ranks on each CPU");
         assert!(pair[0].parse::<usize>().is_ok(), "one CPU each, of {free:?}: {bound:?}");
+    }
+    // More of them together are not less than that, and not more than there are.
+    for place in ["core", "socket", "numa"] {
+        let bound = cpus(&sh(&["-n", "1", "-q", "--bind", place], script));
+        let numbers = |list: &str| -> Vec<usize> {
+            let run = |run: &str| {
+                let (first, last) = run.split_once('-').unwrap_or((run, run));
+                first.parse::<usize>().unwrap()..=last.parse().unwrap()
+            };
+            list.split(',').flat_map(run).collect()
+        };
+        let (bound, free) = (numbers(&bound[0]), numbers(&free[0]));
+        assert!(bound.iter().all(|cpu| free.contains(cpu)), "{place}: {bound:?} of {free:?}");
     }
 }
 

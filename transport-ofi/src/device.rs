@@ -12,14 +12,14 @@ use crate::queue::{Posting, Queue};
 use crate::sys::{Endpoint as Ends, Exposed, NoAlias, Opened, Passive, Slot};
 use crate::watcher::Bell;
 use rma_core::transport::{
-    Addressing, Atomic, DeviceError, Endpoint, Keys, Mapping, Members, RegisterError, Registration,
-    Remote, RemoteKey, RemoteLimits, Waker, WorldRank,
+    Addressing, Atomic, DeviceError, Endpoint, Keys, Mapping, Members, Purpose, RegisterError,
+    Registration, Remote, RemoteKey, RemoteLimits, Waker, WorldRank,
 };
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::mem::ManuallyDrop;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// Slots of a queue, and bytes in each: what is larger moves memory of the program directly.
@@ -27,8 +27,9 @@ pub(crate) const TRANSFERS: u32 = 64;
 pub(crate) const TRANSFER_BYTES: usize = 16 << 10;
 /// Slots that transfers to one peer may have, so that one which stands still leaves some to others.
 pub(crate) const TRANSFERS_TO_ONE: usize = 48;
-/// Queues of a rank: threads share them.
-const QUEUES: usize = 2;
+/// Queues of a rank for memory of either purpose: threads share them.
+const QUEUES_OF_PARTS: usize = 2;
+const QUEUES_OF_REGIONS: usize = 1;
 /// Peers that a queue moves memory of the program to or from at a time, and transfers to each.
 pub(crate) const DIRECT_ENDS: usize = 2;
 pub(crate) const DIRECT: u32 = 16;
@@ -48,13 +49,18 @@ pub(crate) struct Device {
     pub(crate) members: Arc<dyn Members>,
     waker: Arc<OnceLock<Waker>>,
     bell: Arc<Bell>,
-    queues: Mutex<Vec<Weak<Queue>>>,
+    queues: Mutex<Vec<(Purpose, Weak<Queue>)>>,
     /// The files of all endpoints, where the watcher sleeps.
     files: OwnedFd,
     /// An endpoint has no file.
     is_blind: AtomicBool,
     /// A thread was told that there is no room.
     starved: AtomicBool,
+    /// A queue has refused something, and may have no room yet: what makes room there may be
+    /// progress without any transfer, as of a connection.
+    refused: AtomicBool,
+    /// Transfers that are not complete.
+    under_way: AtomicUsize,
 }
 
 impl Device {
@@ -89,6 +95,8 @@ impl Device {
             files: epoll::create(CreateFlags::CLOEXEC)?,
             is_blind: AtomicBool::new(false),
             starved: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
+            under_way: AtomicUsize::new(0),
         })
     }
 
@@ -118,12 +126,11 @@ impl Device {
         self.passive.nth(peer.0, &self.addresses)
     }
 
-    /// A thread was told that there is no room: the watcher looks again soon, also where the
-    /// provider tells nothing.
+    /// A thread was told that there is no room.
     pub(crate) fn starve(&self) {
-        if !self.starved.swap(true, AcqRel) {
-            self.bell.ring();
-        }
+        self.refused.store(true, Release);
+        self.starved.store(true, Release);
+        self.bell.starve();
     }
 
     pub(crate) fn wake(&self) {
@@ -132,15 +139,39 @@ impl Device {
         }
     }
 
+    /// A transfer is under way.
+    pub(crate) fn began(&self) {
+        self.under_way.fetch_add(1, Release);
+    }
+
+    /// So many are not any more.
+    pub(crate) fn ended(&self, count: usize) {
+        self.under_way.fetch_sub(count, Release);
+    }
+
     fn each_queue(&self, mut look: impl FnMut(&Queue)) {
-        let queues: Vec<_> = lock(&self.queues).iter().filter_map(Weak::upgrade).collect();
+        let queues: Vec<_> =
+            lock(&self.queues).iter().filter_map(|(_, queue)| queue.upgrade()).collect();
         queues.iter().for_each(|queue| look(queue));
     }
 
     /// What the watcher does while the rank's threads sleep or compute. True if they are to look.
     pub(crate) fn look(&self) -> bool {
-        let mut news = self.starved.swap(false, AcqRel);
-        self.each_queue(|queue| news |= queue.look());
+        // Most often peers transfer, and this rank does not.
+        if self.under_way.load(Acquire) == 0 && !self.refused.load(Acquire) {
+            return false;
+        }
+        // Before the queues are looked at: one that refuses later says so again.
+        self.refused.swap(false, AcqRel);
+        let (mut news, mut refused) = (self.starved.swap(false, AcqRel), false);
+        self.each_queue(|queue| {
+            let of_queue = queue.look();
+            news |= of_queue.0;
+            refused |= of_queue.1;
+        });
+        if refused {
+            self.refused.store(true, Release);
+        }
         news
     }
 
@@ -219,14 +250,18 @@ unsafe impl Remote for Memory {
         Ok(Box::new(Registered { exposed, members }))
     }
 
-    fn endpoint(&self) -> Result<Box<dyn Endpoint>, DeviceError> {
+    fn endpoint(&self, purpose: Purpose) -> Result<Box<dyn Endpoint>, DeviceError> {
         let mut queues = lock(&self.0.queues);
-        if queues.len() == QUEUES {
+        let most = match purpose {
+            Purpose::Parts => QUEUES_OF_PARTS,
+            Purpose::Regions => QUEUES_OF_REGIONS,
+        };
+        if queues.iter().filter(|(of, _)| *of == purpose).count() == most {
             // The core shares one.
             return Err(DeviceError::Ended);
         }
         let queue = Arc::new(Queue::open(self.0.clone())?);
-        queues.push(Arc::downgrade(&queue));
+        queues.push((purpose, Arc::downgrade(&queue)));
         Ok(Box::new(Posting(queue)))
     }
 }

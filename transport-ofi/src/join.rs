@@ -186,6 +186,7 @@ pub unsafe fn join<E>(
     let port = Port::new(ends, its, addresses, members, bells, (device, farewell));
     let port = Arc::new(port);
     let membership = Arc::new(Membership(port.clone()));
+    let is_crowded = sleep.is_crowded();
     let near = Parts {
         job,
         messages,
@@ -200,7 +201,7 @@ pub unsafe fn join<E>(
     // SAFETY: those of `near`, which is no more; sleep and members forward to it.
     let near = unsafe { Transport::from_parts(near) };
     // SAFETY: both are this rank's; the cards are in the order of ranks, says the caller.
-    unsafe { near.beside(|waker| network(&port, waker, what, membership)) }
+    unsafe { near.beside(|waker| network(&port, waker, (what, is_crowded), membership)) }
 }
 
 fn refused<E>(what: &'static str, errno: i32) -> OfiJoinError<E> {
@@ -211,11 +212,11 @@ fn refused<E>(what: &'static str, errno: i32) -> OfiJoinError<E> {
 fn network<E>(
     port: &Arc<Port>,
     waker: Waker,
-    what: String,
+    (what, is_crowded): (String, bool),
     members: Arc<Membership>,
 ) -> Result<Network, OfiJoinError<E>> {
     _ = port.waker.set(waker);
-    let line = Line::open(port.clone(), what);
+    let line = Line::open(port.clone(), what, is_crowded);
     let line = line.map_err(|error| refused("a thread", error.raw_os_error().unwrap_or(0)))?;
     let remote = port.device.clone().map(|device| Arc::new(Memory(device)) as Arc<dyn Remote>);
     Ok(Network { name: "ofi", messages: Arc::new(line), members, remote })

@@ -23,6 +23,7 @@ mod join;
 mod lane;
 mod objects;
 mod offer;
+mod patience;
 mod port;
 mod queue;
 mod raw;

@@ -19,10 +19,10 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    pub(crate) fn open(port: Arc<Port>, what: String) -> std::io::Result<Self> {
+    pub(crate) fn open(port: Arc<Port>, what: String, is_crowded: bool) -> std::io::Result<Self> {
         let its = port.clone();
         let name = format!("ofi {}", port.rank.0);
-        let watcher = Builder::new().name(name).spawn(move || watch(&its))?;
+        let watcher = Builder::new().name(name).spawn(move || watch(&its, is_crowded))?;
         Ok(Self { port, watcher: Some(watcher), what })
     }
 }

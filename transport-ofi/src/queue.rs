@@ -11,9 +11,11 @@ use crate::turns::Turns;
 use rma_core::transport::{
     DeviceError, Endpoint, PeerState, PostError, Posted, There, Transfer, WorldRank,
 };
-use std::collections::{HashMap, VecDeque};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 /// A queue of transfers.
 pub(crate) struct Queue {
@@ -27,12 +29,18 @@ struct State {
     slots: Channel,
     /// For those of memory of the program: each of one peer, as long as it has any under way.
     direct: Vec<(WorldRank, Channel)>,
-    lanes: HashMap<WorldRank, Lane>,
-    /// What no poll has handed out.
-    complete: VecDeque<(WorldRank, u64, Result<(), DeviceError>)>,
+    told: Told,
     /// A thread was told that there is no room.
     refused: bool,
     over: Vec<Completion>,
+}
+
+/// What the core is told, or will be.
+#[derive(Default)]
+struct Told {
+    lanes: FxHashMap<WorldRank, Lane>,
+    /// What no poll has handed out.
+    complete: VecDeque<(WorldRank, u64, Result<(), DeviceError>)>,
 }
 
 /// An endpoint, and what it has under way.
@@ -41,8 +49,13 @@ struct Channel {
     free: Vec<Slot>,
     /// By slot.
     under_way: Box<[Option<UnderWay>]>,
+    /// What was cancelled with something else, in the order in which it was posted: it is tried
+    /// again, one by one of each peer, so that what is refused takes nothing else with it.
+    again: VecDeque<(Slot, UnderWay)>,
+    /// When something was cancelled, the last time.
+    cancelled_at: Option<Instant>,
     /// Numbers of peers' addresses.
-    numbers: HashMap<WorldRank, u64>,
+    numbers: FxHashMap<WorldRank, u64>,
 }
 
 /// A transfer that is not complete.
@@ -52,19 +65,26 @@ struct UnderWay {
     posted: u64,
     /// By which the core knows it, unless that was told already.
     id: Option<u64>,
-    /// Where the bytes in the slot go.
-    into: Option<Lent>,
+    direction: Direction,
+    /// Memory of a direct transfer, or where the bytes that a slot gets go; otherwise of no use.
+    local: Lent,
+    far: Far,
+    /// How often the connection ended while it was under way, from the second time on with nothing
+    /// else of its peer beside it; and how often there was none.
+    cuts: u32,
+    unsent: u32,
     /// Its peer was cut off: nobody hears of it.
     is_cut: bool,
 }
 
-/// Memory of the core or the program that fetched bytes go to.
+/// Memory of the core or the program.
+#[derive(Clone, Copy)]
 struct Lent {
     at: *mut u8,
     len: usize,
 }
 
-// SAFETY: written under the mutex of the queue only, until the transfer is complete or cut off: as
+// SAFETY: used under the mutex of the queue only, until the transfer is complete or cut off: as
 // long says the caller of `post` that nothing else touches it.
 unsafe impl Send for Lent {}
 
@@ -72,8 +92,7 @@ unsafe impl Send for Lent {}
 struct Order {
     /// `None` of a put whose bytes are taken at once.
     id: Option<u64>,
-    memory: *mut u8,
-    len: usize,
+    local: Lent,
     direction: Direction,
 }
 
@@ -81,7 +100,14 @@ impl Channel {
     fn open(device: &Device, size: (u32, usize)) -> Result<Self, DeviceError> {
         let (endpoint, free) = device.open(size)?;
         let under_way = free.iter().map(|_| None).collect();
-        Ok(Self { endpoint, free, under_way, numbers: HashMap::new() })
+        Ok(Self {
+            endpoint,
+            free,
+            under_way,
+            again: VecDeque::new(),
+            cancelled_at: None,
+            numbers: FxHashMap::default(),
+        })
     }
 
     fn number(&mut self, device: &Device, peer: WorldRank) -> Result<u64, DeviceError> {
@@ -96,11 +122,53 @@ impl Channel {
     }
 
     fn is_busy(&self) -> bool {
-        self.free.len() < self.under_way.len()
+        self.busy() > 0
+    }
+
+    /// Transfers that are not complete.
+    fn busy(&self) -> usize {
+        self.under_way.len() - self.free.len()
+    }
+
+    /// Whether something to or from that peer is to be tried again.
+    fn owes(&self, peer: WorldRank) -> bool {
+        self.again.iter().any(|(_, under_way)| under_way.peer == peer)
+    }
+
+    /// Has the provider begin a transfer; `local` is memory of a direct one, and how many bytes.
+    ///
+    /// # Safety
+    ///
+    /// Memory of a direct transfer is as [`Ends::transfer_direct`] says.
+    unsafe fn transfer(
+        &self,
+        slot: Slot,
+        Lent { at, len }: Lent,
+        direction: Direction,
+        far: &Far,
+    ) -> Result<(), Full> {
+        if len > TRANSFER_BYTES {
+            // SAFETY: says the caller.
+            unsafe { self.endpoint.transfer_direct(slot, (at, len), direction, far) }
+        } else {
+            self.endpoint.transfer(slot, len, direction, far)
+        }
+    }
+
+    /// Takes out what is to be tried again now: the first of each peer of which nothing else is
+    /// under way.
+    fn next_again(&mut self) -> Option<(Slot, UnderWay)> {
+        if self.again.is_empty() || self.cancelled_at.is_some_and(|at| at.elapsed() < PAUSE) {
+            return None;
+        }
+        let is_alone = |peer| self.under_way.iter().flatten().all(|other| other.peer != peer);
+        let place = self.again.iter().position(|(_, first)| is_alone(first.peer))?;
+        self.again.remove(place)
     }
 
     /// Closes the endpoint of direct transfers, so that their memory is touched no more.
-    fn cut(self) {
+    fn cut(self, device: &Device) {
+        device.ended(self.busy());
         if let Err(code) = self.endpoint.close() {
             end("memory of a transfer", ("fi_close", code));
         }
@@ -122,14 +190,36 @@ const CUT: [i32; 6] = [
     libc::ESHUTDOWN,
 ];
 
+/// Those of [`CUT`] that say that the connection was over before.
+const UNSENT: [i32; 3] = [libc::ENOTCONN, libc::EPIPE, libc::ESHUTDOWN];
+
+/// A transfer that was cut off once more has been refused: it was alone the last two times.
+const CUTS: u32 = 2;
+
+/// So often a transfer is tried again for which there is no connection.
+const UNSENT_MOST: u32 = 1000;
+
+/// So long after something was cancelled nothing is tried again: the provider may not have seen yet
+/// that the connection is over.
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// Errors of a key that is refused, and nothing else with it.
 const NO_KEY: [i32; 5] =
     [libc::EACCES, libc::ENOKEY, libc::EKEYEXPIRED, libc::EKEYREVOKED, libc::EKEYREJECTED];
 
 /// Why a transfer did not begin, or failed: told by `call`, of a peer that lives or not.
-fn error_of(peer: WorldRank, is_alive: bool, call: &'static str, code: i32) -> DeviceError {
+/// `is_refusal` says that a connection which ended while it was under way has refused it.
+fn error_of(
+    peer: WorldRank,
+    (is_alive, is_refusal): (bool, bool),
+    call: &'static str,
+    code: i32,
+) -> DeviceError {
     match code {
         code if !is_alive || NO_WAY.contains(&code) => DeviceError::Unreachable(peer),
+        code if CUT.contains(&code) && is_refusal && !UNSENT.contains(&code) => {
+            DeviceError::Refused
+        }
         code if CUT.contains(&code) => DeviceError::Cancelled(peer),
         code if NO_KEY.contains(&code) => DeviceError::Refused,
         errno => DeviceError::System { call, errno },
@@ -141,14 +231,10 @@ fn is_running(device: &Device, peer: WorldRank) -> bool {
 }
 
 impl State {
-    fn lane(&mut self, peer: WorldRank) -> &mut Lane {
-        self.lanes.entry(peer).or_default()
-    }
-
     /// Makes the provider's progress, and takes what is over. True if the core has something to
     /// poll, or room that it was refused.
     fn read(&mut self, device: &Device) -> bool {
-        let Self { slots, direct, lanes, complete, refused, over } = self;
+        let Self { slots, direct, told, refused, over } = self;
         let (mut came, mut is_room) = (false, false);
         for channel in std::iter::once(slots).chain(direct.iter_mut().map(|(_, channel)| channel)) {
             if !channel.is_busy() && !*refused {
@@ -159,11 +245,27 @@ impl State {
                 for completion in over.drain(..) {
                     let Completion::Transferred(slot, result) = completion else { continue };
                     is_room = true;
-                    came |= take(device, channel, lanes, complete, (slot, result));
+                    came |= told.take(device, channel, (slot, result));
                 }
                 if !more {
                     break;
                 }
+            }
+            while let Some((slot, under_way)) = channel.next_again() {
+                let UnderWay { local, direction, far, .. } = under_way;
+                let index = slot.index();
+                // SAFETY: not complete and not cut off, so the caller of `post` vouches for it.
+                let begun = unsafe { channel.transfer(slot, local, direction, &far) };
+                let Err(Full(slot, failure)) = begun else {
+                    channel.under_way[index] = Some(under_way);
+                    continue;
+                };
+                let Some(failure) = failure else {
+                    channel.again.push_front((slot, under_way));
+                    break;
+                };
+                is_room = true;
+                came |= told.end(device, channel, (slot, under_way), Err(failure));
             }
         }
         came || is_room && std::mem::take(refused)
@@ -176,10 +278,10 @@ impl State {
         order: &Order,
         there: &There,
     ) -> Result<bool, DeviceError> {
-        let Order { id, memory, len, direction } = *order;
+        let Order { id, local, direction } = *order;
         let peer = there.peer;
-        let is_direct = len > TRANSFER_BYTES;
-        if !is_direct && self.lane(peer).in_slots >= TRANSFERS_TO_ONE {
+        let is_direct = local.len > TRANSFER_BYTES;
+        if !is_direct && self.told.lane(peer).in_slots >= TRANSFERS_TO_ONE {
             return Ok(false);
         }
         let channel = match is_direct {
@@ -189,53 +291,48 @@ impl State {
                 None => return Ok(false),
             },
         };
+        if channel.owes(peer) {
+            return Ok(false);
+        }
         let number = channel.number(device, peer)?;
         let Some(mut slot) = channel.free.pop() else { return Ok(false) };
         let (key, start) = parse(&there.key);
         let far = Far { peer: number, key, at: start.wrapping_add(there.at) };
         let index = slot.index();
-        let begun = if is_direct {
-            // SAFETY: the caller of `post` vouches for the memory until the transfer is complete or
-            // its peer was cut off, which closes the endpoint.
-            unsafe { channel.endpoint.transfer_direct(slot, (memory, len), direction, &far) }
-        } else {
-            if direction == Direction::Write && len > 0 {
-                let room = channel.endpoint.bytes_mut(&mut slot).as_mut_ptr();
-                // SAFETY: bytes that the caller of `post` vouches for, and a slot as long at least,
-                // which has memory of its own.
-                unsafe { room.copy_from_nonoverlapping(memory, len) };
-            }
-            channel.endpoint.transfer(slot, len, direction, &far)
-        };
+        if !is_direct && direction == Direction::Write && local.len > 0 {
+            let room = channel.endpoint.bytes_mut(&mut slot).as_mut_ptr();
+            // SAFETY: bytes that the caller of `post` vouches for, and a slot as long at least,
+            // which has memory of its own.
+            unsafe { room.copy_from_nonoverlapping(local.at, local.len) };
+        }
+        // SAFETY: the caller of `post` vouches for the memory until the transfer is complete or its
+        // peer was cut off, which closes the endpoint of direct ones.
+        let begun = unsafe { channel.transfer(slot, local, direction, &far) };
         if let Err(Full(slot, failure)) = begun {
             channel.free.push(slot);
             let Some(failure) = failure else { return Ok(false) };
             let call = if direction == Direction::Write { "fi_writemsg" } else { "fi_readmsg" };
-            return Err(error_of(peer, is_running(device, peer), call, failure.code));
+            let state = (is_running(device, peer), false);
+            return Err(error_of(peer, state, call, failure.code));
         }
-        let is_fetched = direction == Direction::Read && !is_direct && len > 0;
-        let into = is_fetched.then_some(Lent { at: memory, len });
-        let lane = self.lanes.entry(peer).or_default();
+        let lane = self.told.lane(peer);
         let posted = lane.post();
         lane.in_slots += usize::from(!is_direct);
-        channel.under_way[index] = Some(UnderWay { peer, posted, id, into, is_cut: false });
+        let under_way =
+            UnderWay { peer, posted, id, direction, local, far, cuts: 0, unsent: 0, is_cut: false };
+        channel.under_way[index] = Some(under_way);
+        device.began();
         Ok(true)
     }
 
-    fn cut_off(&mut self, peer: WorldRank) {
+    fn cut_off(&mut self, device: &Device, peer: WorldRank) {
         // One that has nothing under way has nothing to lose.
         let is_meant = |(of, channel): &mut (WorldRank, Channel)| *of == peer && channel.is_busy();
-        self.direct.extract_if(.., is_meant).for_each(|(_, channel)| channel.cut());
-        let of_peer = self.slots.under_way.iter_mut().flatten().filter(|it| it.peer == peer);
-        for under_way in of_peer {
-            (under_way.into, under_way.is_cut) = (None, true);
+        self.direct.extract_if(.., is_meant).for_each(|(_, channel)| channel.cut(device));
+        for under_way in self.slots.under_way.iter_mut().flatten().filter(|it| it.peer == peer) {
+            under_way.is_cut = true;
         }
-        self.complete.retain(|(of, ..)| *of != peer);
-        let left = self.lanes.remove(&peer).map_or(0, |lane| lane.in_slots);
-        if left > 0 {
-            // They count as long as they have slots.
-            self.lane(peer).in_slots = left;
-        }
+        self.told.cut_off(device, peer, &mut self.slots);
     }
 }
 
@@ -262,43 +359,101 @@ fn direct_to<'c>(
     }))
 }
 
-/// Takes what is over; true if the core has something to poll.
-fn take(
-    device: &Device,
-    channel: &mut Channel,
-    lanes: &mut HashMap<WorldRank, Lane>,
-    complete: &mut VecDeque<(WorldRank, u64, Result<(), DeviceError>)>,
-    (slot, result): (Slot, Result<(), Failure>),
-) -> bool {
-    let Some(under_way) = channel.under_way[slot.index()].take() else { return false };
-    let UnderWay { peer, posted, id, into, is_cut } = under_way;
-    if let (Some(Lent { at, len }), Ok(())) = (into, &result) {
-        let from = channel.endpoint.bytes(&slot).as_ptr();
-        // SAFETY: not cut off, so the caller of `post` vouches for the memory, which nothing else
-        // touches; the slot is as long at least, and memory of its own.
-        unsafe { at.copy_from_nonoverlapping(from, len) };
+impl Told {
+    fn lane(&mut self, peer: WorldRank) -> &mut Lane {
+        self.lanes.entry(peer).or_default()
     }
-    let is_slot = channel.endpoint.each() > 0;
-    channel.free.push(slot);
-    let lane = lanes.entry(peer).or_default();
-    lane.in_slots -= usize::from(is_slot);
-    if is_cut {
-        return false;
+
+    /// Takes what is over, or lets it be tried again; true if the core has something to poll.
+    fn take(
+        &mut self,
+        device: &Device,
+        channel: &mut Channel,
+        (slot, result): (Slot, Result<(), Failure>),
+    ) -> bool {
+        let Some(mut under_way) = channel.under_way[slot.index()].take() else { return false };
+        let code = result.as_ref().err().map(|failure| failure.code);
+        let code = code.filter(|code| CUT.contains(code) && !under_way.is_cut);
+        let (count, most) = match code {
+            Some(code) if UNSENT.contains(&code) => (&mut under_way.unsent, UNSENT_MOST),
+            _ => (&mut under_way.cuts, CUTS),
+        };
+        if code.is_some() && *count < most && is_running(device, under_way.peer) {
+            *count += 1;
+            channel.cancelled_at = Some(Instant::now());
+            let behind = |(_, other): &(Slot, UnderWay)| {
+                other.peer != under_way.peer || other.posted < under_way.posted
+            };
+            let place = channel.again.iter().rposition(behind).map_or(0, |place| place + 1);
+            channel.again.insert(place, (slot, under_way));
+            return false;
+        }
+        self.end(device, channel, (slot, under_way), result)
     }
-    let error =
-        |Failure { code, .. }| error_of(peer, is_running(device, peer), "fi_cq_readerr", code);
-    let result = result.map_err(error);
-    match (id, result) {
-        (Some(id), result) => complete.push_back((peer, id, result)),
-        (None, Err(error)) => lane.lose(posted, error),
-        (None, Ok(())) => {}
+
+    /// A transfer is complete, or has failed; true if the core has something to poll.
+    fn end(
+        &mut self,
+        device: &Device,
+        channel: &mut Channel,
+        (slot, under_way): (Slot, UnderWay),
+        result: Result<(), Failure>,
+    ) -> bool {
+        let UnderWay { peer, posted, id, direction, local, cuts, is_cut, .. } = under_way;
+        let is_slot = local.len <= TRANSFER_BYTES;
+        if is_slot && direction == Direction::Read && !is_cut && result.is_ok() && local.len > 0 {
+            let from = channel.endpoint.bytes(&slot).as_ptr();
+            // SAFETY: not cut off, so the caller of `post` vouches for the memory, which nothing
+            // else touches; the slot is as long at least, and memory of its own.
+            unsafe { local.at.copy_from_nonoverlapping(from, local.len) };
+        }
+        channel.free.push(slot);
+        device.ended(1);
+        let lane = self.lane(peer);
+        lane.in_slots -= usize::from(is_slot);
+        if is_cut {
+            return false;
+        }
+        let error = |Failure { code, .. }| {
+            let state = (is_running(device, peer), cuts == CUTS);
+            error_of(peer, state, "fi_cq_readerr", code)
+        };
+        let result = result.map_err(error);
+        let (told, failed) = match (id, result) {
+            (Some(id), result) => (Some((peer, id, result)), None),
+            (None, result) => (None, result.err()),
+        };
+        if let Some(error) = failed {
+            lane.lose(posted, error);
+        }
+        let flushed = lane.happened(posted);
+        let is_told = told.is_some() || !flushed.is_empty();
+        let flushed = flushed.into_iter();
+        let flushed =
+            flushed.map(|Waiting { id, error, .. }| (peer, id, error.map_or(Ok(()), Err)));
+        self.complete.extend(told.into_iter().chain(flushed));
+        is_told
     }
-    let flushed = lane.happened(posted);
-    let is_told = id.is_some() || !flushed.is_empty();
-    for Waiting { id, error, .. } in flushed {
-        complete.push_back((peer, id, error.map_or(Ok(()), Err)));
+
+    /// Nobody hears any more of what is under way to that peer, and what is to be tried again is
+    /// not.
+    fn cut_off(&mut self, device: &Device, peer: WorldRank, slots: &mut Channel) {
+        self.complete.retain(|(of, ..)| *of != peer);
+        let mut left = self.lanes.remove(&peer).map_or(0, |lane| lane.in_slots);
+        for (slot, under_way) in std::mem::take(&mut slots.again) {
+            if under_way.peer == peer {
+                slots.free.push(slot);
+                device.ended(1);
+                left -= 1;
+            } else {
+                slots.again.push_back((slot, under_way));
+            }
+        }
+        if left > 0 {
+            // They count as long as they have slots.
+            self.lane(peer).in_slots = left;
+        }
     }
-    is_told
 }
 
 impl Queue {
@@ -306,8 +461,7 @@ impl Queue {
         let state = State {
             slots: Channel::open(&device, (TRANSFERS, TRANSFER_BYTES))?,
             direct: Vec::new(),
-            lanes: HashMap::new(),
-            complete: VecDeque::new(),
+            told: Told::default(),
             refused: false,
             over: Vec::new(),
         };
@@ -319,10 +473,12 @@ impl Queue {
         lock(&self.state)
     }
 
-    /// What the watcher does. True if the rank's threads are to look.
-    pub(crate) fn look(&self) -> bool {
+    /// What the watcher does: whether the rank's threads are to look, and whether one may wait for
+    /// room here.
+    pub(crate) fn look(&self) -> (bool, bool) {
         // Who has it reads, or posts and reads later.
-        self.state.try_lock().is_ok_and(|mut state| state.read(&self.device))
+        let Ok(mut state) = self.state.try_lock() else { return (false, true) };
+        (state.read(&self.device), state.refused)
     }
 
     /// Whether something is under way, and whether the files of all its endpoints may be waited
@@ -338,7 +494,7 @@ impl Queue {
 
     /// The next that no poll has handed out.
     fn pop(&self) -> Option<(u64, Result<(), DeviceError>)> {
-        let (_, id, result) = self.lock().complete.pop_front()?;
+        let (_, id, result) = self.lock().told.complete.pop_front()?;
         Some((id, result))
     }
 
@@ -371,9 +527,9 @@ impl Drop for Queue {
         if self.device.members.is_fork() {
             return;
         }
-        for (_, channel) in std::mem::take(&mut self.lock().direct) {
-            channel.cut();
-        }
+        let direct = std::mem::take(&mut self.lock().direct);
+        direct.into_iter().for_each(|(_, channel)| channel.cut(&self.device));
+        self.device.ended(self.lock().slots.busy());
         // SAFETY: dropped here only.
         unsafe { ManuallyDrop::drop(&mut self.state) };
     }
@@ -396,12 +552,11 @@ unsafe impl Endpoint for Posting {
         let order = match *transfer {
             Transfer::Put { from, len } => Order {
                 id: (len > TRANSFER_BYTES).then_some(id),
-                memory: from.cast_mut(),
-                len,
+                local: Lent { at: from.cast_mut(), len },
                 direction: Direction::Write,
             },
             Transfer::Get { into, len } => {
-                Order { id: Some(id), memory: into, len, direction: Direction::Read }
+                Order { id: Some(id), local: Lent { at: into, len }, direction: Direction::Read }
             }
             Transfer::Atomic { .. } => {
                 let error = DeviceError::System { call: "fi_atomic", errno: libc::EOPNOTSUPP };
@@ -418,7 +573,7 @@ unsafe impl Endpoint for Posting {
         if state.read(&self.0.device) {
             self.0.device.wake();
         }
-        let Some(lane) = state.lanes.get_mut(&peer) else { return Ok(Posted::Done) };
+        let Some(lane) = state.told.lanes.get_mut(&peer) else { return Ok(Posted::Done) };
         if lane.is_clear() {
             return match lane.error.take() {
                 Some(error) => Err(PostError::Device(error)),
@@ -448,7 +603,7 @@ unsafe impl Endpoint for Posting {
 
     fn quiesce(&self, peer: WorldRank) {
         let mut state = self.0.lock();
-        state.cut_off(peer);
+        state.cut_off(&self.0.device, peer);
         if std::mem::take(&mut state.refused) {
             drop(state);
             self.0.device.wake();
@@ -466,14 +621,16 @@ mod tests {
         let peer = WorldRank(3);
         let (cut, gone) = (DeviceError::Cancelled(peer), DeviceError::Unreachable(peer));
         let broken = DeviceError::System { call: "fi_writemsg", errno: libc::EIO };
-        for (code, is_alive, expected) in [
-            (libc::EKEYREJECTED, true, DeviceError::Refused),
-            (libc::ECANCELED, true, cut),
-            (libc::EIO, true, broken),
-            (libc::ETIMEDOUT, true, gone),
-            (libc::ECANCELED, false, gone),
+        for (code, state, expected) in [
+            (libc::EKEYREJECTED, (true, false), DeviceError::Refused),
+            (libc::ECANCELED, (true, false), cut),
+            (libc::ECANCELED, (true, true), DeviceError::Refused),
+            (libc::ENOTCONN, (true, true), cut),
+            (libc::EIO, (true, true), broken),
+            (libc::ETIMEDOUT, (true, true), gone),
+            (libc::ECANCELED, (false, true), gone),
         ] {
-            assert_eq!(error_of(peer, is_alive, "fi_writemsg", code), expected, "{code}");
+            assert_eq!(error_of(peer, state, "fi_writemsg", code), expected, "{code} {state:?}");
         }
     }
 }

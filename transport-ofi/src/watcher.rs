@@ -4,6 +4,7 @@
 //! thread of the rank looks by itself, it stands still: two that read take turns, and cost a core.
 
 use crate::device::Device;
+use crate::patience::Patience;
 use crate::port::{Brought, Leave, Port, lock};
 use rma_core::transport::Outcome;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -17,9 +18,6 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(1);
 /// The same for what the provider does not tell: room after it had none, peers that hear.
 const RETRY: Duration = Duration::from_millis(1);
-/// So long it looks, after something has come, before it sleeps again, if a thread of the rank
-/// sleeps: the next part of what comes is quick, and nobody computes where it looks.
-const SPIN: Duration = Duration::from_micros(50);
 /// So long a rank that leaves waits for peers to hear of it, at most. Then they are told that it
 /// failed: what it sent them may be lost.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(10);
@@ -33,6 +31,8 @@ pub(crate) struct Bell {
     over: AtomicBool,
     /// Threads of the rank that sleep, or are about to.
     parked: AtomicU32,
+    /// One of them found no room, and the watcher was not told.
+    starving: AtomicBool,
     still: AtomicBool,
     turn: Mutex<()>,
     changed: Condvar,
@@ -45,6 +45,7 @@ impl Bell {
             rung: AtomicBool::new(false),
             over: AtomicBool::new(false),
             parked: AtomicU32::new(0),
+            starving: AtomicBool::new(false),
             still: AtomicBool::new(false),
             turn: Mutex::default(),
             changed: Condvar::new(),
@@ -70,7 +71,25 @@ impl Bell {
     /// A thread of the rank is about to sleep.
     pub(crate) fn park(&self) {
         self.parked.fetch_add(1, SeqCst);
+        self.tell_starving();
         self.go();
+    }
+
+    /// A thread of the rank found no room for a transfer. As long as it looks by itself it tries
+    /// again; once it sleeps, the watcher looks soon, also where the provider tells nothing.
+    pub(crate) fn starve(&self) {
+        self.starving.store(true, SeqCst);
+        // Both sides store before they load (SeqCst): either this sees that a thread sleeps, or
+        // `park` that one is starving.
+        if self.is_parked() {
+            self.tell_starving();
+        }
+    }
+
+    fn tell_starving(&self) {
+        if self.starving.load(SeqCst) && self.starving.swap(false, SeqCst) {
+            self.ring();
+        }
     }
 
     /// It is awake again.
@@ -115,8 +134,9 @@ impl Bell {
 }
 
 /// What the watcher's thread runs.
-pub(crate) fn watch(port: &Port) {
+pub(crate) fn watch(port: &Port, is_crowded: bool) {
     let bell = &*port.bell;
+    let mut patience = Patience::new(is_crowded);
     let (mut polls, mut farewell, mut linger, mut last) = (0, None, None, None);
     let mut is_rung = true;
     let mut quiet_from = Instant::now();
@@ -135,6 +155,7 @@ pub(crate) fn watch(port: &Port) {
         let device = port.device.as_deref();
         if news | device.is_some_and(|device| device.look()) {
             port.wake();
+            quiet_from = Instant::now();
         }
         // Who was told that there is no room looks again.
         let is_starved = port.is_starved();
@@ -155,22 +176,37 @@ pub(crate) fn watch(port: &Port) {
         {
             return;
         }
+        // Nobody computes where it looks if a thread of the rank sleeps. To ask whether the files
+        // may be waited at takes several times as long as to read.
+        if bell.is_parked() && quiet_from.elapsed() < patience.span() {
+            continue;
+        }
         // What the provider has taken and not sent, it may not tell of either.
         let is_hasty = is_starved || !is_settled || is_over || !port.is_idle();
         let is_blind = port.endpoint.file().is_none();
         let may_wait = port.endpoint.may_wait();
         let (is_busy, may_wait_there) = device.map_or((false, true), Device::rest);
-        if !(may_wait && may_wait_there) {
-            quiet_from = Instant::now();
-        } else if !bell.is_parked() || quiet_from.elapsed() > SPIN {
-            is_rung = sleep(port, (is_hasty || is_blind || is_busy).then_some(RETRY));
-            quiet_from = Instant::now();
+        if may_wait && may_wait_there {
+            let from = Instant::now();
+            let woken = sleep(port, (is_hasty || is_blind || is_busy).then_some(RETRY));
+            if woken.has_come {
+                patience.woken_after(from.elapsed());
+            }
+            is_rung = woken.is_rung;
         }
+        quiet_from = Instant::now();
     }
 }
 
-/// Says whether the bell was rung.
-fn sleep(port: &Port, timeout: Option<Duration>) -> bool {
+/// Why it does not sleep any more, unless it was for long enough.
+struct Woken {
+    /// The bell was rung.
+    is_rung: bool,
+    /// Something has come by the network.
+    has_come: bool,
+}
+
+fn sleep(port: &Port, timeout: Option<Duration>) -> Woken {
     let bell = PollFd::new(&port.bell.file, PollFlags::IN);
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     // An interrupted sleep is one that has ended.
@@ -180,7 +216,8 @@ fn sleep(port: &Port, timeout: Option<Duration>) -> bool {
         others.into_iter().flatten().map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN)),
     );
     _ = poll(&mut files, timeout.as_ref());
-    !files[0].revents().is_empty()
+    let mut told = files.iter().map(|file| !file.revents().is_empty());
+    Woken { is_rung: told.next() == Some(true), has_come: told.any(|is_told| is_told) }
 }
 
 /// Takes part in the leaving of peers and of this rank; false if there is more to do soon.

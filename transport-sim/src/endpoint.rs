@@ -5,7 +5,7 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use rma_core::transport::{
-    Atomic, DeviceError, Endpoint, Keys, LayoutCosts, Mapping, Moment, PostError, Posted,
+    Atomic, DeviceError, Endpoint, Keys, LayoutCosts, Mapping, Moment, PostError, Posted, Purpose,
     RegisterError, Registration, Remote, RemoteKey, RemoteLimits, There, Transfer, WorldRank,
 };
 use rma_core::{BasicElement, BasicType, Op};
@@ -152,7 +152,7 @@ unsafe impl Remote for Sim {
         Ok(Box::new(Registering { shared, rank, key }))
     }
 
-    fn endpoint(&self) -> Result<Box<dyn Endpoint>, DeviceError> {
+    fn endpoint(&self, _: Purpose) -> Result<Box<dyn Endpoint>, DeviceError> {
         let (shared, rank) = (Arc::clone(self.shared()), self.rank().0);
         let queue = shared.settle(rank, |schedule, _| schedule.open_queue(rank))?;
         Ok(Box::new(Posting { shared, queue }))

@@ -41,15 +41,16 @@ pub(super) struct Plan {
     pub(super) secret: Secret,
     /// As told to rank 0.
     pub(super) job: Job,
-    /// CPUs to bind ranks to, in turn; empty when they are not bound.
-    pub(super) bind: Vec<u32>,
+    /// The CPUs that each rank is bound to, in turn; empty when they are not bound.
+    pub(super) places: Vec<Vec<u32>>,
 }
 
 impl Plan {
-    /// The CPU that `rank` is bound to.
-    pub(super) fn cpu(&self, rank: u32) -> Option<u32> {
-        let turn = (rank.checked_sub(self.here().start)? as usize).checked_rem(self.bind.len())?;
-        self.bind.get(turn).copied()
+    /// The CPUs that `rank` is bound to, if it is.
+    pub(super) fn place(&self, rank: u32) -> Option<&[u32]> {
+        let turn =
+            (rank.checked_sub(self.here().start)? as usize).checked_rem(self.places.len())?;
+        self.places.get(turn).map(Vec::as_slice)
     }
 
     /// Ranks on this machine.
@@ -61,7 +62,8 @@ impl Plan {
     }
 
     fn job(&self, rank: u32) -> Job {
-        Job { rank, bound_cpus: self.cpu(rank).into_iter().collect(), ..self.job.clone() }
+        let bound_cpus = self.place(rank).unwrap_or_default().to_vec();
+        Job { rank, bound_cpus, ..self.job.clone() }
     }
 }
 
@@ -305,10 +307,10 @@ mod tests {
             progress_agent: true,
             host: None,
         };
-        let mut plan = Plan { secret: Secret([0; 32]), job, bind: vec![4, 6] };
+        let mut plan = Plan { secret: Secret([0; 32]), job, places: vec![vec![4], vec![6, 7]] };
         let cpus = |plan: &Plan| (0..3).map(|rank| plan.job(rank).bound_cpus).collect::<Vec<_>>();
-        assert_eq!(cpus(&plan), [vec![4], vec![6], vec![4]]);
-        plan.bind.clear();
+        assert_eq!(cpus(&plan), [vec![4], vec![6, 7], vec![4]]);
+        plan.places.clear();
         assert_eq!(cpus(&plan), [vec![], vec![], vec![]]);
     }
 }

@@ -12,10 +12,10 @@ pub(super) fn available() -> io::Result<Vec<u32>> {
     if cpus.is_empty() { Err(io::Error::other("no CPU below 1024 is usable")) } else { Ok(cpus) }
 }
 
-/// The set of one CPU.
-pub(super) fn only(cpu: u32) -> CpuSet {
+/// The set of these CPUs.
+pub(super) fn set(cpus: &[u32]) -> CpuSet {
     let mut set = CpuSet::new();
-    set.set(cpu as usize);
+    cpus.iter().for_each(|cpu| set.set(*cpu as usize));
     set
 }
 

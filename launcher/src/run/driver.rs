@@ -14,7 +14,6 @@ use tokio::task::JoinSet;
 use super::arrivals::Arrivals;
 use super::bootstrap::{self, Frame, Plan};
 use super::capacity::{self, Descriptors};
-use super::gather::{Answer, Gather};
 use super::hosts::{HostSaid, Hosts};
 use super::lines::Tail;
 use super::machine::{Action, Cause, ENDING, Event, Machine};
@@ -22,9 +21,11 @@ use super::output::{Printed, Sink, lock};
 use super::processes::Processes;
 use super::query::{self, JobView};
 use super::report::{Ending, Report, RunError};
-use super::spec::{Bind, Output, Spec};
+use super::spec::{Output, Spec};
+use super::topology::Topology;
 use super::{config, cpus, groups, program, signals, start};
 use crate::client::Fate;
+use crate::gather::{Answer, Gather};
 use crate::start::Secret;
 use crate::wire;
 use crate::{Job, bulletin};
@@ -43,7 +44,7 @@ const START_GRACE: Duration = Duration::from_secs(5);
 const LINE_ROUNDS: u32 = 20;
 const LINE_PAUSE: Duration = Duration::from_millis(5);
 /// Different things that ranks may have to say to the user.
-const NOTES_MAX: usize = 100;
+pub(super) const NOTES_MAX: usize = 100;
 
 /// What happens to a job, from all sides.
 #[derive(Debug)]
@@ -78,6 +79,8 @@ pub(super) enum Input {
     ChildEnded,
     /// A user wants to know what the job does.
     Queried(oneshot::Sender<JobView>),
+    /// Hosts have told what whoever asked is to be told.
+    Looked(oneshot::Sender<JobView>),
 }
 
 /// A job that runs.
@@ -216,11 +219,8 @@ fn plan(spec: &Spec, cpus: &[u32]) -> io::Result<Plan> {
         oversubscribed: spec.ranks as usize > cpus.len(),
         ..spec.job(spec.nodes())
     };
-    let bind = match spec.bind {
-        Bind::None => Vec::new(),
-        Bind::Core => cpus.to_vec(),
-    };
-    Ok(Plan { secret: Secret(wire::random()?), job, bind })
+    let places = Topology::of(cpus).places(spec.bind, spec.map_by);
+    Ok(Plan { secret: Secret(wire::random()?), job, places })
 }
 
 impl<'a> Driver<'a> {
@@ -284,7 +284,7 @@ impl Driver<'_> {
                     Action::Forward(signal) => {
                         if ENDING.contains(&signal) {
                             self.arrivals.handle_end();
-                            self.look_before_the_end();
+                            self.look_before_the_end().await;
                         }
                         self.pass_on(signal).await;
                     }
@@ -298,7 +298,7 @@ impl Driver<'_> {
                     }
                     Action::Terminate => {
                         if matches!(self.machine.cause(), Some(Cause::TimedOut { .. })) {
-                            self.look_before_the_end();
+                            self.look_before_the_end().await;
                         }
                         self.let_lines_end().await;
                         self.signal(Signal::TERM);
@@ -411,7 +411,8 @@ impl Driver<'_> {
             Input::Refused(why) => return self.note_refused(&why),
             Input::Note(text) => return self.note_once(text),
             // Fails when the caller is gone.
-            Input::Queried(answer) => return drop(answer.send(self.look())),
+            Input::Queried(answer) => return self.query_hosts(answer),
+            Input::Looked(answer) => return drop(answer.send(self.look())),
             Input::ChildEnded => {
                 if let Err(error) = self.processes.keep_warden()
                     && !self.spec.quiet

@@ -9,6 +9,9 @@ use super::driver::Driver;
 use super::program;
 use super::spec::Bind;
 
+/// Places of ranks that are written out.
+const PLACES_SHOWN: usize = 32;
+
 impl Driver<'_> {
     /// Says what there is to say before the first rank runs.
     pub(super) fn introduce(
@@ -41,9 +44,12 @@ impl Driver<'_> {
                 ranks.div_ceil(nodes)
             ),
         };
-        let binding = match self.spec.bind {
-            Bind::None => "none".to_owned(),
-            Bind::Core => format!("core (rank r on CPU r of {}, in turn)", cpus::ranges(cpus)),
+        let places = plan.places.iter().take(PLACES_SHOWN).map(|place| cpus::ranges(place));
+        let places = places.collect::<Vec<_>>().join("; ");
+        let binding = match (self.spec.bind, plan.places.len()) {
+            (Bind::None, _) => "none".to_owned(),
+            (bind, 0..=PLACES_SHOWN) => format!("{bind} (ranks in turn on CPUs {places})"),
+            (bind, count) => format!("{bind} (ranks in turn on CPUs {places}; … {count} places)"),
         };
         let limit = |limit: Option<Duration>| match limit {
             Some(limit) => format!("{} s", limit.as_secs_f64()),

@@ -2,24 +2,30 @@
 
 use std::os::fd::AsFd;
 
-use super::driver::Driver;
-use super::query::{self, JobView, RankView, Usage};
+use tokio::sync::oneshot;
+
+use super::driver::{Driver, Input};
+use super::query::{self, JobView, RankView, Seen};
 
 impl Driver<'_> {
-    /// The job as it is now.
+    /// The job as it is now; ranks on other hosts as these have told when they were
+    /// [asked](super::hosts::Hosts::look) last.
     pub(super) fn look(&self) -> JobView {
-        let told = match &self.bulletin {
-            Some(bulletin) => query::read(bulletin.as_fd(), self.spec.ranks),
-            None => (0..self.spec.ranks).map(|_| None).collect(),
+        let seen = if self.hosts.is_empty() {
+            let process = |rank: u32| {
+                let joined = self.joined.get(rank as usize).copied().flatten();
+                joined.or_else(|| self.processes.id(rank))
+            };
+            let bulletin = self.bulletin.as_ref().map(AsFd::as_fd);
+            query::see(bulletin, self.spec.ranks, 0..self.spec.ranks, process)
+        } else {
+            self.hosts.seen()
         };
-        let ranks = told.into_iter().zip(0..).map(|(told, rank)| {
-            let process = self.joined.get(rank as usize).copied().flatten();
-            let process = process.or_else(|| self.processes.id(rank));
+        let ranks = seen.into_iter().zip(0..).map(|(seen, rank)| {
+            let Seen { process, usage, told } = seen;
             let stage = self.machine.stage(rank, self.gather.waits(rank));
-            let host = self.hosts.name_of(rank);
-            // The number of a process means nothing on another machine.
-            let usage = process.filter(|_| host.is_none()).and_then(Usage::of);
-            RankView { stage, host: host.map(str::to_owned), process, usage, told }
+            let host = self.hosts.name_of(rank).map(str::to_owned);
+            RankView { stage, host, process, usage, told }
         });
         let programs = self.spec.programs();
         let programs = programs.iter().map(|program| program.program.to_string_lossy());
@@ -34,9 +40,20 @@ impl Driver<'_> {
         }
     }
 
+    /// Asks hosts what their ranks do, before the answer is given.
+    pub(super) fn query_hosts(&mut self, answer: oneshot::Sender<JobView>) {
+        let (looked, inputs) = (self.hosts.look(), self.sender.clone());
+        tokio::spawn(async move {
+            looked.await;
+            // The driver is gone only when the job is over.
+            let _ = inputs.send(Input::Looked(answer));
+        });
+    }
+
     /// Keeps what ranks do before they are asked to end, for whoever asks why they did not before.
-    pub(super) fn look_before_the_end(&mut self) {
+    pub(super) async fn look_before_the_end(&mut self) {
         if self.noted.last_look.is_none() && !self.spec.quiet && self.machine.anyone_joined() {
+            self.hosts.look().await;
             self.noted.last_look = Some(self.look());
         }
     }

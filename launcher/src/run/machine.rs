@@ -436,7 +436,9 @@ impl Machine {
         }
         if !self.interrupted.is_empty() {
             // Whoever asks again does not want to wait.
-            self.cause.get_or_insert(Cause::Interrupted(signal.as_raw()));
+            if matches!(self.cause, None | Some(Cause::Interrupted(_))) {
+                self.cause = Some(Cause::Interrupted(signal.as_raw()));
+            }
             self.kill_at = Some(Duration::ZERO);
             self.hurried = true;
             return;

@@ -212,6 +212,22 @@ fn one_signal_starts_a_grace_and_any_second_one_kills() {
     }
 }
 
+/// Whether or not all ranks are started yet.
+#[test]
+fn the_second_request_is_what_ended_the_job() {
+    for starting in [true, false] {
+        let mut machine = Machine::new(1, None, KILL_AFTER, OnFailure::End);
+        machine.handle(Event::Started(0), at(0));
+        if !starting {
+            machine.handle(Event::StartEnded, at(0));
+        }
+        machine.handle(Event::Signal(Signal::INT), at(0));
+        machine.handle(Event::Signal(Signal::QUIT), at(1));
+        machine.handle(Event::Tick, at(1));
+        assert_eq!(machine.cause(), Some(&Cause::Interrupted(Signal::QUIT.as_raw())), "{starting}");
+    }
+}
+
 #[test]
 fn one_request_that_is_told_twice_is_one() {
     let twice = [Event::Signal(Signal::TERM), Event::Signal(Signal::TERM)];

@@ -1,6 +1,7 @@
 //! What to run, and how.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,19 +10,55 @@ use rma_core::{Config, Source};
 use super::config;
 use super::hosts::Remote;
 use crate::Job;
+use crate::codec::wire_enum;
 
 /// Time that ranks have to end in order, unless told otherwise.
 const KILL_AFTER: Duration = Duration::from_secs(10);
 
-/// Where ranks run.
+/// Where ranks run. Cores are given to the ranks of a host in turn, as [`MapBy`] says; there may be
+/// more ranks than cores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Bind {
     /// Wherever the launcher may run.
     #[default]
     None,
-    /// Rank r on CPU r of those, starting over when there are more ranks.
+    /// On a hardware thread: the second one of a core only once each core has a rank.
+    Thread,
+    /// On all hardware threads of a core.
     Core,
+    /// Anywhere in the core's socket.
+    Socket,
+    /// On all CPUs of the core's NUMA node.
+    Numa,
 }
+
+impl fmt::Display for Bind {
+    /// As the command line has it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Bind::None => "none",
+            Bind::Thread => "thread",
+            Bind::Core => "core",
+            Bind::Socket => "socket",
+            Bind::Numa => "numa",
+        })
+    }
+}
+
+/// In which order cores are given to ranks that are bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MapBy {
+    /// A socket is full before the next one begins.
+    #[default]
+    Core,
+    /// Each rank on another socket than the one before.
+    Socket,
+    /// Each rank on another NUMA node than the one before.
+    Numa,
+}
+
+wire_enum!(Bind { 0 = None {}, 1 = Thread {}, 2 = Core {}, 3 = Socket {}, 4 = Numa {} });
+wire_enum!(MapBy { 0 = Core {}, 1 = Socket {}, 2 = Numa {} });
 
 /// What happens when a rank fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -97,6 +134,8 @@ pub struct Spec {
     pub output_dir: Option<PathBuf>,
     /// Where ranks run.
     pub bind: Bind,
+    /// In which order, if they are bound.
+    pub map_by: MapBy,
     /// More ranks than CPUs are meant: do not mention it.
     pub oversubscribe: bool,
     /// What happens when a rank fails.
@@ -146,6 +185,7 @@ impl Spec {
             quiet: false,
             output_dir: None,
             bind: Bind::None,
+            map_by: MapBy::Core,
             oversubscribe: false,
             on_failure: OnFailure::End,
             timeout: None,

@@ -258,7 +258,7 @@ impl Starter {
             &mut command,
             Confinement {
                 parent: rustix::process::getpid(),
-                cpus: common.plan.cpu(rank).map(cpus::only),
+                cpus: common.plan.place(rank).map(cpus::set),
                 descriptors: common.descriptors,
                 secret,
                 bulletin: Arc::clone(&common.bulletin.0),

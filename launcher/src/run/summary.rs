@@ -80,9 +80,9 @@ impl Driver<'_> {
                 format!("rank {rank} {how}{host}{core}{others}{printed}")
             }
             Ending::TimedOut { running } => format!(
-                "the job was ended after {} s (--timeout); {} still ran{}",
+                "the job was ended after {} s (--timeout); {}{}",
                 self.spec.timeout.unwrap_or_default().as_secs_f64(),
-                named(running),
+                still_ran(running),
                 self.last_words(),
             ),
             Ending::Interrupted(signal) => {
@@ -115,6 +115,13 @@ impl Driver<'_> {
 fn named(ranks: &[u32]) -> String {
     let word = if ranks.len() == 1 { "rank" } else { "ranks" };
     format!("{word} {}", cpus::ranges(ranks))
+}
+
+fn still_ran(running: &[u32]) -> String {
+    match running {
+        [] => "no rank ran yet".to_owned(),
+        _ => format!("{} still ran", named(running)),
+    }
 }
 
 /// Where the kernel puts what it writes of a process that crashed.

@@ -136,8 +136,24 @@ impl Exchange<'_> {
             };
             let is_late = all.iter().any(|offer| !is_before(offer.tag.get(), self.tag));
             if is_late {
-                return Err(self.fails(CollectiveError::Malformed { what: self.what(), from }));
+                return Err(self.went_on(from));
             }
+        }
+    }
+
+    /// Why `from` has gone on without this rank: whoever gives an operation up tells that before it
+    /// offers something else.
+    fn went_on(&self, from: Rank) -> CollectiveError {
+        let (inner, what) = (&*self.comm().inner, self.what());
+        let heard = inner.attempt(what, (None, By::Messages), |wait| {
+            // A rank that comes last to a meeting has waited for nothing, and handled no message.
+            inner.engine.progress();
+            let cause = inner.engine.trouble(wait);
+            cause.map_or(Ok(()), |cause| Err(inner.engine.given_up(wait, cause)))
+        });
+        match heard {
+            Err(error) => error.into(),
+            Ok(()) => self.fails(CollectiveError::Malformed { what, from }),
         }
     }
 

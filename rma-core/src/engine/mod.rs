@@ -19,7 +19,7 @@ pub(crate) use outgoing::Sent;
 pub(crate) use outstanding::{
     Answer, Buffer, Clearance, Expected, Failure, Lost, Next, Pending, SlotId,
 };
-pub(crate) use queue::{Lasting, Losses, Queue, UnderWay, What};
+pub(crate) use queue::{Losses, Queue, UnderWay, What};
 pub(crate) use service::Service;
 pub(crate) use wait::{Asleep, Cause, On, Wait, WaitError};
 

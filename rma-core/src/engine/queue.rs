@@ -8,7 +8,9 @@
 
 use crate::engine::{Buffer, Lost, Pending};
 use crate::rank::WorldRank;
-use crate::transport::{DeviceError, Endpoint, PostError, Posted, Remote, There, Transfer};
+use crate::transport::{
+    DeviceError, Endpoint, PostError, Posted, Purpose, Remote, There, Transfer,
+};
 use core::hash::BuildHasher;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
@@ -16,18 +18,8 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
-/// Queues that a rank has of each kind, at most: of more threads, some share one.
+/// Queues that a rank has for each purpose, at most: of more threads, some share one.
 const QUEUES: usize = 16;
-
-/// What goes through a queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lasting {
-    /// Transfers to memory that is registered as long as any rank may operate there.
-    Parts,
-    /// Those to memory that may be detached meanwhile: what is refused there, no flush of
-    /// [`Parts`](Self::Parts) hears of, unless the device has too few endpoints for both.
-    Regions,
-}
 
 /// The queues of one rank.
 #[derive(Default)]
@@ -35,8 +27,8 @@ pub(crate) struct Queues {
     all: [OnceLock<Queue>; 2 * QUEUES],
     /// Those that there are, or will be at once, as bits.
     made: AtomicU32,
-    /// Held by a thread that makes a queue; true if the device has no endpoint for it.
-    refused: Mutex<bool>,
+    /// Held by a thread that makes a queue: the purposes for which the device has no more.
+    refused: Mutex<Vec<Purpose>>,
 }
 
 /// An endpoint, and what is under way on it.
@@ -134,32 +126,39 @@ impl Queues {
     pub(crate) fn mine(
         &self,
         remote: &dyn Remote,
-        lasting: Lasting,
+        purpose: Purpose,
     ) -> Result<&Queue, DeviceError> {
         let place = FxBuildHasher.hash_one(thread::current().id()) as usize % QUEUES;
-        let place = place + if lasting == Lasting::Parts { 0 } else { QUEUES };
+        let place = place + if purpose == Purpose::Parts { 0 } else { QUEUES };
         let queue = &self.all[place];
         match queue.get() {
             Some(queue) => Ok(queue),
-            None => self.make(remote, place),
+            None => self.make(remote, purpose, place),
         }
     }
 
     #[cold]
-    fn make(&self, remote: &dyn Remote, place: usize) -> Result<&Queue, DeviceError> {
+    fn make(
+        &self,
+        remote: &dyn Remote,
+        purpose: Purpose,
+        place: usize,
+    ) -> Result<&Queue, DeviceError> {
         // One thread at a time: one that is refused finds the queue that another has made just
         // before.
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_kind = if place < QUEUES { (1 << QUEUES) - 1 } else { u32::MAX << QUEUES };
-        let others = || self.with(of_kind).next().or_else(|| self.all().next());
+        let of_purpose =
+            if purpose == Purpose::Parts { (1 << QUEUES) - 1 } else { u32::MAX << QUEUES };
+        let others = || self.with(of_purpose).next().or_else(|| self.all().next());
+        let shared = || others().filter(|_| refused.contains(&purpose));
         let queue = &self.all[place];
-        if let Some(queue) = queue.get().or_else(|| others().filter(|_| *refused)) {
+        if let Some(queue) = queue.get().or_else(shared) {
             return Ok(queue);
         }
-        let endpoint = match remote.endpoint() {
+        let endpoint = match remote.endpoint(purpose) {
             Ok(endpoint) => endpoint,
             Err(error) => {
-                *refused = true;
+                refused.push(purpose);
                 return others().ok_or(error);
             }
         };

@@ -4,13 +4,15 @@
 
 use super::sending::Sending;
 use super::{BOUNCE_BYTES, Left};
-use crate::engine::{Buffer, Lasting, Lost, Pending, Queue, UnderWay, Wait, What};
+use crate::engine::{Buffer, Lost, Pending, Queue, UnderWay, Wait, What};
 use crate::error::RmaError;
 use crate::layout::pack;
 use crate::memory::target::Permit;
 use crate::operation::{Action, Operation, Side, Sink};
 use crate::rank::{Rank, WorldRank};
-use crate::transport::{Count, DeviceError, PostError, Remote, RemoteLimits, There, Transfer};
+use crate::transport::{
+    Count, DeviceError, PostError, Purpose, Remote, RemoteLimits, There, Transfer,
+};
 use crate::window::{DeviceRoute, Drain, Places, Unflushed, Window, atomic_of};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -45,8 +47,8 @@ impl<'a> Sending<'_, 'a> {
     ) -> Result<(), RmaError> {
         let (window, operation) = (self.window, self.operation);
         let (what, target, action) = (operation.what, operation.target, operation.action);
-        let lasting = if window.part.regions.is_some() { Lasting::Regions } else { Lasting::Parts };
-        let queue = window.engine().queues.mine(remote, lasting);
+        let purpose = if window.part.regions.is_some() { Purpose::Regions } else { Purpose::Parts };
+        let queue = window.engine().queues.mine(remote, purpose);
         let queue = queue.map_err(|error| window.device_failed(target, error))?;
         // Waits on every way out: these bytes are the caller's again then.
         let drain = Drain::new(window, what, target);

@@ -3,13 +3,13 @@
 
 use crate::config::Config;
 use crate::element::Op;
-use crate::engine::{Buffer, Lasting, Pending, Queue, UnderWay, What};
+use crate::engine::{Buffer, Pending, Queue, UnderWay, What};
 use crate::error::RmaError;
 use crate::layout::Layout;
 use crate::rank::{Rank, WorldRank};
 use crate::transport::{
-    Addressing, Atomic, DeviceError, Endpoint, Keys, Mapping, PostError, Posted, RegisterError,
-    Registration, Remote, RemoteKey, RemoteLimits, There, Transfer,
+    Addressing, Atomic, DeviceError, Endpoint, Keys, Mapping, PostError, Posted, Purpose,
+    RegisterError, Registration, Remote, RemoteKey, RemoteLimits, There, Transfer,
 };
 use crate::universe::Universe;
 use crate::window::Window;
@@ -34,8 +34,9 @@ struct State {
     room: Option<usize>,
     /// Posts without room.
     refused: usize,
-    /// Endpoints that there still are, if they have a limit.
+    /// Endpoints that there are for each purpose at most, and those that were opened.
     endpoints: Option<usize>,
+    opened: [usize; 2],
     /// Nothing happens to what is posted, before [`Device::go_on`].
     held: bool,
     /// How everything ends.
@@ -166,12 +167,14 @@ unsafe impl Remote for Device {
         self.state().registered += 1;
         Ok(Box::new(Registered(self.clone())))
     }
-    fn endpoint(&self) -> Result<Box<dyn Endpoint>, DeviceError> {
+    fn endpoint(&self, purpose: Purpose) -> Result<Box<dyn Endpoint>, DeviceError> {
         let mut state = self.state();
-        if state.endpoints == Some(0) {
+        let most = state.endpoints.unwrap_or(usize::MAX);
+        let opened = &mut state.opened[usize::from(purpose == Purpose::Regions)];
+        if *opened >= most {
             return Err(DeviceError::System { call: "endpoint", errno: 12 });
         }
-        state.endpoints = state.endpoints.map(|left| left - 1);
+        *opened += 1;
         Ok(Box::new(self.clone()))
     }
 }
@@ -540,9 +543,30 @@ fn threads_share_endpoints() {
                 });
             }
         });
-        assert_eq!(device.state().endpoints, Some(0));
+        assert_eq!(device.state().opened, [1, 0]);
         epoch.unlock().unwrap();
         window.free().unwrap();
+    });
+}
+
+/// Threads that have used up the endpoints for one purpose leave those for the other alone.
+#[test]
+fn purposes_share_no_endpoint() {
+    let device = Device::default();
+    device.state().endpoints = Some(1);
+    with_device(Config::default(), Arc::new(device.clone()), |universe| {
+        let queues = &universe.engine().queues;
+        let bits = |purpose| {
+            thread::scope(|scope| {
+                let mine = || queues.mine(&device, purpose).unwrap().bit;
+                let threads: Vec<_> = (0..20).map(|_| scope.spawn(mine)).collect();
+                let bits = threads.into_iter().map(|thread| thread.join().unwrap());
+                bits.collect::<std::collections::BTreeSet<_>>()
+            })
+        };
+        let (parts, regions) = (bits(Purpose::Parts), bits(Purpose::Regions));
+        assert_eq!((parts.len(), regions.len(), device.state().opened), (1, 1, [1, 1]));
+        assert_ne!(parts, regions);
     });
 }
 
@@ -557,7 +581,7 @@ fn what_another_thread_cut_off_is_told() {
         let (direct, mut buffer) = (Arc::<Pending>::default(), [0u64; 4]);
         let puts = || {
             device.state().held = true;
-            let queue = engine.queues.mine(&device, Lasting::Parts).unwrap();
+            let queue = engine.queues.mine(&device, Purpose::Parts).unwrap();
             begin_get(queue, &direct, &mut buffer);
             let mut state = device.state();
             (state.stuck, state.held) = (core::mem::take(&mut state.orders), false);

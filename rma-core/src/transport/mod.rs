@@ -26,7 +26,7 @@ pub use composed::{Network, Waker};
 pub use file_mappings::{Announced, FileId, FileMapping, FileWatch};
 pub use remote::{
     Addressing, Atomic, DeviceError, Endpoint, Keys, LayoutCosts, Moment, PostError, Posted,
-    RegisterError, Registration, Remote, RemoteKey, RemoteLimits, There, Transfer,
+    Purpose, RegisterError, Registration, Remote, RemoteKey, RemoteLimits, There, Transfer,
 };
 
 use core::fmt;

@@ -158,6 +158,16 @@ pub enum Transfer {
     },
 }
 
+/// What goes through an [`Endpoint`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Transfers to memory that is registered as long as any rank may operate there.
+    Parts,
+    /// Those to memory that may be detached meanwhile: what is refused there, no flush of
+    /// [`Parts`](Self::Parts) hears of, unless the device has no endpoint for one of both.
+    Regions,
+}
+
 /// An atomic operation of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Atomic {
@@ -304,13 +314,15 @@ pub unsafe trait Remote: Send + Sync {
         memory: Mapping,
         key: Option<RemoteKey>,
     ) -> Result<Box<dyn Registration>, RegisterError>;
-    /// A queue of transfers, of the thread that asks. If there is none for it, it shares that of
-    /// another one, and none asks any more. Waits for no other thread of this rank.
+    /// A queue of such transfers, of the thread that asks. If there is none for it, it shares that
+    /// of another one, and none asks any more for that purpose; a device that has no endpoint at
+    /// all for one purpose gets those transfers on endpoints of the other. Waits for no other
+    /// thread of this rank.
     ///
     /// # Errors
     ///
     /// See [`DeviceError`].
-    fn endpoint(&self) -> Result<Box<dyn Endpoint>, DeviceError>;
+    fn endpoint(&self, purpose: Purpose) -> Result<Box<dyn Endpoint>, DeviceError>;
     /// This rank's registered bytes from `range.start` on, counted from the first, are about to be
     /// used. Cheap, waits for nothing, and may do nothing.
     fn advise(&self, registration: &dyn Registration, range: Range<u64>, moment: Moment) {

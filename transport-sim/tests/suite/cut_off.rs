@@ -9,7 +9,8 @@ use crate::common::{receive, seeds, send};
 use crate::party::{Memory, Party, behind, net};
 use rma_core::transport::{
     Addressing, Atomic, DeviceError, Endpoint, Keys, Members, Outcome, PeerState, PostError,
-    Posted, RegisterError, Remote, RemoteKey, RemoteLimits, Sleep, There, Transfer, WorldRank,
+    Posted, Purpose, RegisterError, Remote, RemoteKey, RemoteLimits, Sleep, There, Transfer,
+    WorldRank,
 };
 use rma_core::{BasicElement, Op};
 use rma_transport_sim::{DeviceConfig, run, run_traced};
@@ -160,7 +161,7 @@ fn cut_off(seed: u64, party: &mut Party<'_>, there: &[There], kinds: &Kinds, int
     let is_dropped = seed.is_multiple_of(2);
     let expected = party.result(other).is_none() && !is_dropped;
     if is_dropped {
-        party.endpoint = sim.endpoint().unwrap().into();
+        party.endpoint = sim.endpoint(Purpose::Parts).unwrap().into();
     } else {
         party.endpoint.quiesce(WorldRank(1));
     }
@@ -232,7 +233,7 @@ fn a_device_that_ends_fails_what_is_under_way_and_does_nothing_more() {
             assert_eq!(party.wait(last), Err(DeviceError::Ended));
             let told = ids.iter().map(|&id| format!("{:?}", party.wait(id))).collect();
             assert_eq!(party.flush(1), Err(DeviceError::Ended));
-            assert_eq!(sim.endpoint().err(), Some(DeviceError::Ended));
+            assert_eq!(sim.endpoint(Purpose::Parts).err(), Some(DeviceError::Ended));
             party.pass_time();
             assert_eq!((window.bytes(), kinds.large.bytes()), (there_was, here));
             party.meet();
@@ -242,7 +243,7 @@ fn a_device_that_ends_fails_what_is_under_way_and_does_nothing_more() {
     }
     assert_eq!(results.len(), 2, "{results:?}");
     let device = DeviceConfig { ends_after: Some(0), ..kind(0) };
-    let ends = run(&net(1, 0, device), |sim| sim.endpoint().err());
+    let ends = run(&net(1, 0, device), |sim| sim.endpoint(Purpose::Parts).err());
     assert_eq!(ends.unwrap(), [Some(DeviceError::Ended)]);
 }
 

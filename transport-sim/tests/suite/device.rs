@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::common::seeds;
 use crate::party::{Memory, Party, behind, net};
 use rma_core::transport::{
-    Addressing, Keys, Messages, Moment, Parts, PostError, Posted, Remote, RemoteKey, RemoteLimits,
-    Sleep, Transfer, Transport, WorldRank,
+    Addressing, Keys, Messages, Moment, Parts, PostError, Posted, Purpose, Remote, RemoteKey,
+    RemoteLimits, Sleep, Transfer, Transport, WorldRank,
 };
 use rma_transport_sim::{Cause, ConfigError, DeviceConfig, Net, NetConfig, Run, run, run_traced};
 
@@ -394,7 +394,7 @@ fn a_transport_has_the_device_that_its_network_has() {
 #[test]
 fn a_network_without_a_device_refuses_what_would_need_one() {
     let sim = Net::new(NetConfig::new(1, 0)).unwrap().rank(WorldRank(0));
-    assert!(!sim.reaches(WorldRank(0)) && sim.endpoint().is_err());
+    assert!(!sim.reaches(WorldRank(0)) && sim.endpoint(Purpose::Parts).is_err());
     assert!(Memory::new(&sim, 8).register(&sim, None).is_err());
     assert_eq!(Remote::explain(&sim).lines().count(), 1);
     assert_eq!(sim.advised(Moment::LockRequested), 0);

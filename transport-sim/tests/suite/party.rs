@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use crate::common::{poll_until, send, wait_until};
 use rma_core::transport::{
-    Addressing, Atomic, DeviceError, Endpoint, Mapping, Messages, PostError, Posted, Region,
-    RegisterError, Registration, Remote, RemoteKey, Shared, Sleep, There, Transfer, WorldRank,
+    Addressing, Atomic, DeviceError, Endpoint, Mapping, Messages, PostError, Posted, Purpose,
+    Region, RegisterError, Registration, Remote, RemoteKey, Shared, Sleep, There, Transfer,
+    WorldRank,
 };
 use rma_transport_sim::{DeviceConfig, NetConfig, Sim};
 
@@ -116,7 +117,7 @@ fn keep(contributions: &mut Contributions, from: WorldRank, bytes: &[u8]) {
 
 impl<'a> Party<'a> {
     pub(crate) fn new(sim: &'a Sim) -> Self {
-        let endpoint = Arc::from(sim.endpoint().unwrap());
+        let endpoint = Arc::from(sim.endpoint(Purpose::Parts).unwrap());
         let (complete, contributions) = (Vec::new(), BTreeMap::new());
         Self { sim, endpoint, complete, contributions, phase: 0, next: 0 }
     }

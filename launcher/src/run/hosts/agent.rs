@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::process::ChildStdin;
@@ -22,9 +23,11 @@ use super::super::driver::{Input, until};
 use super::super::machine::{ENDING, Event, Exit};
 use super::super::output::{Stream, receiver, silence};
 use super::super::processes::Processes;
+use super::super::query;
 use super::super::report::RunError;
 use super::super::spec::Spec;
 use super::super::start::{self, Newborn, OnHost, Starter};
+use super::super::topology::Topology;
 use super::super::{capacity, cpus, groups, program, signals};
 use super::address;
 use super::talk::{BEAT, FRAME_MAX, GREETING, Order, PIECE, Print, Task, WINDOW, Word};
@@ -221,8 +224,8 @@ fn plan(task: &Task, cpus: Vec<u32>, address: String) -> io::Result<Plan> {
         host: Some(host),
         ..task.job.clone()
     };
-    let bind = if task.bind { cpus } else { Vec::new() };
-    Ok(Plan { secret: Secret(wire::random()?), job, bind })
+    let places = Topology::of(&cpus).places(task.bind, task.map_by);
+    Ok(Plan { secret: Secret(wire::random()?), job, places })
 }
 
 type StreamOfRank = (u32, bool);
@@ -237,6 +240,9 @@ struct Agent {
     hold: mpsc::Sender<()>,
     is_starting: bool,
     running: Vec<u32>,
+    /// What ranks tell, and the processes of those that have joined.
+    bulletin: Arc<OwnedFd>,
+    joined: HashMap<u32, u32>,
     answers: HashMap<u32, UnboundedSender<Frame>>,
     readers: JoinSet<()>,
     stop: watch::Sender<bool>,
@@ -276,7 +282,7 @@ impl Agent {
         let (hold, held) = mpsc::channel();
         programs[0].0.program = OsString::from_vec(task.called.clone());
         let created = bulletin::create(task.job.size);
-        let (words, named) = created.map_err(system("reserving memory for what ranks tell"))?;
+        let (bulletin, named) = created.map_err(system("reserving memory for what ranks tell"))?;
         let starter = Starter {
             spec,
             common: start::Common {
@@ -285,7 +291,7 @@ impl Agent {
                 plan,
                 address: port,
                 descriptors: descriptors.ranks,
-                bulletin: (words, named),
+                bulletin: (Arc::clone(&bulletin), named),
                 oom_score: start::oom_score(),
                 host: Some(OnHost { node: task.host, has_input: task.has_input }),
             },
@@ -303,6 +309,8 @@ impl Agent {
             hold,
             is_starting: false,
             running: Vec::new(),
+            bulletin,
+            joined: HashMap::new(),
             answers: HashMap::new(),
             readers: JoinSet::new(),
             stop: watch::Sender::new(false),
@@ -450,6 +458,16 @@ impl Agent {
                 self.voice.say(&Word::Paused { number });
             }
             Order::Resume => self.is_paused = false,
+            Order::Look { number } => {
+                let ranks = self.task.first..self.task.first + self.task.ranks;
+                let process = |rank: u32| {
+                    let joined = self.joined.get(&rank).copied();
+                    joined.or_else(|| self.processes.id(rank))
+                };
+                let bulletin = Some(self.bulletin.as_fd());
+                let ranks = query::see(bulletin, self.task.job.size, ranks, process);
+                self.voice.say(&Word::Looked { number, ranks });
+            }
             Order::End { stuck } => {
                 self.hold();
                 self.is_ending = true;
@@ -484,7 +502,8 @@ impl Agent {
             Input::Event(Event::Exited { rank, exit }) => return self.exited(rank, exit),
             Input::Departed { rank, fate } => Word::Departed { rank, fate },
             Input::CoreDumped(rank) => Word::CoreDumped { rank },
-            Input::Joined { rank, answers, .. } => {
+            Input::Joined { rank, process, answers } => {
+                self.joined.insert(rank, process);
                 self.answers.insert(rank, answers);
                 Word::Joined { rank }
             }
@@ -513,7 +532,8 @@ impl Agent {
             | Input::Host(..)
             | Input::HostLost(_)
             | Input::OutOfMemory(_)
-            | Input::Queried(_) => return,
+            | Input::Queried(_)
+            | Input::Looked(_) => return,
         };
         self.voice.say(&word);
     }

@@ -1,5 +1,6 @@
 //! A conversation with the agent of a host, over the pipes of a remote shell.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,9 +22,10 @@ use tokio::time::MissedTickBehavior;
 pub(in super::super) use super::super::output::Stream;
 
 use super::super::bootstrap;
-use super::super::driver::Input;
+use super::super::driver::{Input, NOTES_MAX};
 use super::super::lines::{Tail, last_lines};
 use super::super::output::lock;
+use super::super::query::Seen;
 use super::super::spawn::{detach, watch};
 use super::shown;
 use super::talk::{ANY_GREETING, BEAT, FRAME_MAX, GREETING, Order, Task, Word};
@@ -110,8 +112,18 @@ pub(super) struct Conversation {
     /// Of each rank, standard output and standard error; none once it has ended.
     outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
     inputs: UnboundedSender<Input>,
-    /// Of each host, which `Pause` it has answered last: the driver hears nothing while it waits.
-    paused: Arc<WatchSender<Vec<u32>>>,
+    answered: Arc<WatchSender<Vec<Answered>>>,
+}
+
+/// What a host has answered last, kept where the driver finds it, which hears nothing while it
+/// waits.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Answered {
+    /// Which `Pause`.
+    pub(super) paused: u32,
+    /// Which `Look`, and with what.
+    pub(super) looked: u32,
+    pub(super) seen: Vec<Seen>,
 }
 
 impl Conversation {
@@ -120,7 +132,7 @@ impl Conversation {
         mut shell: Child,
         command: &[OsString],
         outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
-        (inputs, paused): (UnboundedSender<Input>, Arc<WatchSender<Vec<u32>>>),
+        (inputs, answered): (UnboundedSender<Input>, Arc<WatchSender<Vec<Answered>>>),
     ) -> io::Result<Conversation> {
         let no_pipe = || io::Error::other("no pipe");
         let to = shell.stdin.take().ok_or_else(no_pipe)?;
@@ -138,7 +150,7 @@ impl Conversation {
             is_ready: Arc::default(),
             outputs,
             inputs,
-            paused,
+            answered,
         })
     }
 
@@ -216,11 +228,10 @@ impl Conversation {
                         *to = None;
                     }
                 }
-                Word::Paused { number } => self.paused.send_modify(|paused| {
-                    if let Some(answered) = paused.get_mut(self.host) {
-                        *answered = number;
-                    }
-                }),
+                Word::Paused { number } => self.note(|answered| answered.paused = number),
+                Word::Looked { number, ranks } => {
+                    self.note(|answered| (answered.looked, answered.seen) = (number, ranks));
+                }
                 word => {
                     if let Word::Ready { .. } = word {
                         self.is_ready.store(true, Ordering::Relaxed);
@@ -229,6 +240,14 @@ impl Conversation {
                 }
             }
         }
+    }
+
+    fn note(&self, note: impl FnOnce(&mut Answered)) {
+        self.answered.send_modify(|all| {
+            if let Some(answered) = all.get_mut(self.host) {
+                note(answered);
+            }
+        });
     }
 
     fn tell(&self, said: Said) {
@@ -343,10 +362,12 @@ struct Complaints {
 }
 
 impl Complaints {
-    /// Until a host is ready, that is kept for the sentence that says why it is not.
+    /// Until a host is ready, that is kept for the sentence that says why it is not. Then each line
+    /// is told once, and no more of them than the driver shows: a shell that prints without end
+    /// would have signals, and what agents say, wait behind its lines.
     async fn read(self, errors: Receiver, inputs: UnboundedSender<Input>) {
         let mut lines = BufReader::new(errors);
-        let mut line = Vec::new();
+        let (mut line, mut told) = (Vec::new(), HashSet::new());
         loop {
             line.clear();
             let read = (&mut lines).take(CHATTER).read_until(b'\n', &mut line).await;
@@ -354,10 +375,13 @@ impl Complaints {
                 return;
             }
             lock(&self.tail).push(&line);
-            if self.is_ready.load(Ordering::Relaxed) {
-                let text = String::from_utf8_lossy(&line);
-                let _ =
-                    inputs.send(Input::Note(format!("host {}: {}", self.name, text.trim_end())));
+            if !self.is_ready.load(Ordering::Relaxed) || told.len() == NOTES_MAX {
+                continue;
+            }
+            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+            if !told.contains(&text) {
+                let _ = inputs.send(Input::Note(format!("host {}: {text}", self.name)));
+                told.insert(text);
             }
         }
     }
@@ -365,6 +389,8 @@ impl Complaints {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[tokio::test]
@@ -403,6 +429,25 @@ mod tests {
             assert_eq!(status(&watched), Some(ExitStatus::from_raw(end)));
             assert_eq!(child.wait().unwrap(), ExitStatus::from_raw(end), "it was there still");
         }
+    }
+
+    #[tokio::test]
+    async fn a_remote_shell_that_prints_without_end_is_told_of_so_much() {
+        let told = async |lines: fn(usize) -> String| {
+            let (errors, mut shell) = io::pipe().unwrap();
+            let prints = std::thread::spawn(move || {
+                (0..20 * NOTES_MAX).for_each(|at| shell.write_all(lines(at).as_bytes()).unwrap());
+            });
+            let errors = Receiver::from_owned_fd(errors.into()).unwrap();
+            let is_ready = Arc::new(AtomicBool::new(true));
+            let complaints = Complaints { name: "a".into(), tail: Arc::default(), is_ready };
+            let (inputs, told) = unbounded_channel();
+            complaints.read(errors, inputs).await;
+            prints.join().unwrap();
+            told.len()
+        };
+        assert_eq!(told(|_| "noise\n".into()).await, 1);
+        assert_eq!(told(|at| format!("noise {at}\n")).await, NOTES_MAX);
     }
 
     #[test]

@@ -6,7 +6,6 @@ mod address;
 mod agent;
 mod link;
 mod list;
-mod rumours;
 mod talk;
 
 use std::ffi::OsString;
@@ -22,16 +21,17 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use self::link::{Said, Stream};
-use self::rumours::{Message, Rumours};
+use self::link::{Answered, Said, Stream};
 use self::talk::{Order, Print, Task, Word};
 use super::cpus::ranges;
 use super::driver::Input;
 use super::machine::{Event, Exit, PARTING_GRACE};
 use super::processes::Processes;
+use super::query::Seen;
 use super::report::RunError;
-use super::spec::{Bind, Spec, Stdin};
+use super::spec::{Spec, Stdin};
 use super::start::in_foreground;
+use crate::rumours::{Message, Rumours};
 use crate::{BOOTSTRAP_VAR, JOB_VAR, RANK_VAR, SECRET_VAR, wire};
 
 pub use self::agent::agent;
@@ -40,8 +40,8 @@ pub use self::list::{HostPart, HostSlots, parse_hosts, place, read_hosts};
 
 /// How long agents may take to end when all is over, and the remote shells after them.
 const CLOSING: Duration = Duration::from_secs(3);
-/// How long all hosts may take to stop their ranks.
-const PAUSING: Duration = Duration::from_secs(1);
+/// How long all hosts may take to stop their ranks, or to look at them.
+const ANSWERING: Duration = Duration::from_secs(1);
 /// Bytes of input that are on their way to rank 0 at most.
 const INPUT_WINDOW: usize = 64 << 10;
 
@@ -148,10 +148,12 @@ pub(super) struct Hosts {
     conversations: JoinSet<Child>,
     /// Where to remind the driver; none if there are no hosts.
     inputs: Option<UnboundedSender<Input>>,
-    /// Of each host, which stop of its ranks it has answered last.
-    paused: Arc<watch::Sender<Vec<u32>>>,
+    /// By each host.
+    answered: Arc<watch::Sender<Vec<Answered>>>,
     /// Stops of this process.
     stops: u32,
+    /// How often hosts were asked what they see.
+    looks: u32,
     /// Input of rank 0, which is read when there is room on its way.
     input: Option<(Box<dyn Read + Send>, mpsc::Receiver<usize>)>,
     taken: Option<mpsc::Sender<usize>>,
@@ -174,34 +176,9 @@ impl Hosts {
         inputs: &UnboundedSender<Input>,
     ) -> Result<(Hosts, Streams), RunError> {
         let system = |what| move |source| RunError::System { what, source };
-        let unreadable = |source| RunError::System { what: "reading the program", source };
         let agent = std::env::current_exe().map_err(system("asking where rma-run is"))?;
-        let program = std::path::absolute(program).map_err(unreadable)?;
-        let own = Print::of(Path::new("/proc/self/exe")).map_err(system("reading rma-run"))?;
-        let program_print = Print::of(&program).map_err(unreadable)?;
-        let dir = spec.dir.clone().map_or_else(std::env::current_dir, std::path::absolute);
-        let dir = dir.map_err(system("asking for the current folder"))?;
         let input = input_of(spec);
-        let bytes = |text: &OsString| text.as_bytes().to_vec();
-        let task = Task {
-            name: String::new(),
-            hosts: remote.hosts.iter().map(|part| part.name.clone()).collect(),
-            host: 0,
-            first: 0,
-            ranks: 0,
-            job: spec.job(remote.hosts.len() as u32),
-            program: program.as_os_str().as_bytes().to_vec(),
-            called: bytes(&spec.program),
-            args: spec.args.iter().map(bytes).collect(),
-            dir: dir.as_os_str().as_bytes().to_vec(),
-            env: environment(spec),
-            bind: spec.bind == Bind::Core,
-            kill_after: spec.kill_after,
-            silence: remote.silence,
-            has_input: input.is_some(),
-            launcher_print: own,
-            program_print,
-        };
+        let task = task(spec, remote, program, input.is_some())?;
         let mut hosts = Hosts::unconnected(&remote.hosts);
         let (taken, takes) = mpsc::channel();
         hosts.inputs = Some(inputs.clone());
@@ -260,7 +237,7 @@ impl Hosts {
         };
         let shell = link::start(command).map_err(failed)?;
         let pid = Pid::from_child(&shell);
-        let told = (inputs.clone(), Arc::clone(&self.paused));
+        let told = (inputs.clone(), Arc::clone(&self.answered));
         let conversation = link::Conversation::new(task, shell, command, outputs, told);
         let conversation = conversation.map_err(failed)?;
         self.conversations.spawn(conversation.carry_on(said));
@@ -278,8 +255,9 @@ impl Hosts {
             rumours: Rumours::new(parts.iter().map(HostPart::range).collect()),
             conversations: JoinSet::new(),
             inputs: None,
-            paused: Arc::new(watch::Sender::new(vec![0; parts.len()])),
+            answered: Arc::new(watch::Sender::new(vec![Answered::default(); parts.len()])),
             stops: 0,
+            looks: 0,
             input: None,
             taken: None,
             is_started: false,
@@ -327,7 +305,7 @@ impl Hosts {
             Word::Note { text } => return vec![Input::Note(text)],
             Word::Stranger { why } => return vec![Input::Refused(why)],
             // Told where they arrive.
-            Word::Beat | Word::Paused { .. } => return Vec::new(),
+            Word::Beat | Word::Paused { .. } | Word::Looked { .. } => return Vec::new(),
             Word::Output { .. } | Word::OutputEnded { .. } => return Vec::new(),
             Word::Started { rank }
             | Word::Joined { rank }
@@ -535,13 +513,47 @@ impl Hosts {
         let number = self.stops;
         self.signal(Signal::STOP);
         self.order(|| Order::Pause { number });
-        let stopped = |paused: &Vec<u32>| {
-            let there = self.links.iter().zip(paused).filter(|(link, _)| link.is_ready);
-            there.filter(|(link, _)| !link.is_lost).all(|(_, answered)| *answered == number)
-        };
-        let mut paused = self.paused.subscribe();
         // A host that does not answer may take the silence for a failure.
-        let _ = tokio::time::timeout(PAUSING, paused.wait_for(stopped)).await;
+        self.all_answered(move |answered| answered.paused == number).await;
+    }
+
+    /// Asks hosts what they [see](Self::seen) of their ranks, and waits for that, but not for long.
+    pub(super) fn look(&mut self) -> impl Future<Output = ()> + use<> {
+        self.looks += 1;
+        let number = self.looks;
+        self.order(|| Order::Look { number });
+        // An answer to a later question is as good.
+        self.all_answered(move |answered| answered.looked >= number)
+    }
+
+    /// Waits until all hosts that may answer have done so.
+    fn all_answered<F: Fn(&Answered) -> bool>(
+        &self,
+        has_answered: F,
+    ) -> impl Future<Output = ()> + use<F> {
+        let may_answer = |link: &Link| link.is_ready && !link.is_lost;
+        let asked: Vec<_> = self.links.iter().map(may_answer).collect();
+        let mut answered = self.answered.subscribe();
+        async move {
+            let all = |answered: &Vec<Answered>| {
+                let mut those = asked.iter().zip(answered).filter(|(asked, _)| **asked);
+                those.all(|(_, answered)| has_answered(answered))
+            };
+            let _ = tokio::time::timeout(ANSWERING, answered.wait_for(all)).await;
+        }
+    }
+
+    /// What hosts that have answered the last [`look`](Self::look) see of their ranks, and nothing
+    /// of others; in the order of ranks.
+    pub(super) fn seen(&self) -> Vec<Seen> {
+        let answered = self.answered.borrow();
+        let all = self.links.iter().zip(&*answered).flat_map(|(link, answered)| {
+            let is_new = answered.looked == self.looks && !link.is_lost;
+            let seen = if is_new { &answered.seen[..] } else { &[] };
+            let of = |at: usize| seen.get(at).cloned().unwrap_or_default();
+            (0..link.part.ranks as usize).map(of)
+        });
+        all.collect()
     }
 
     /// This process goes on, and so do all ranks.
@@ -581,6 +593,38 @@ impl Hosts {
             self.links.iter().for_each(Link::kill);
         }
     }
+}
+
+/// What all agents are told alike.
+fn task(spec: &Spec, remote: &Remote, program: &Path, has_input: bool) -> Result<Task, RunError> {
+    let system = |what| move |source| RunError::System { what, source };
+    let unreadable = |source| RunError::System { what: "reading the program", source };
+    let program = std::path::absolute(program).map_err(unreadable)?;
+    let own = Print::of(Path::new("/proc/self/exe")).map_err(system("reading rma-run"))?;
+    let program_print = Print::of(&program).map_err(unreadable)?;
+    let dir = spec.dir.clone().map_or_else(std::env::current_dir, std::path::absolute);
+    let dir = dir.map_err(system("asking for the current folder"))?;
+    let bytes = |text: &OsString| text.as_bytes().to_vec();
+    Ok(Task {
+        name: String::new(),
+        hosts: remote.hosts.iter().map(|part| part.name.clone()).collect(),
+        host: 0,
+        first: 0,
+        ranks: 0,
+        job: spec.job(remote.hosts.len() as u32),
+        program: program.as_os_str().as_bytes().to_vec(),
+        called: bytes(&spec.program),
+        args: spec.args.iter().map(bytes).collect(),
+        dir: dir.as_os_str().as_bytes().to_vec(),
+        env: environment(spec),
+        bind: spec.bind,
+        map_by: spec.map_by,
+        kill_after: spec.kill_after,
+        silence: remote.silence,
+        has_input,
+        launcher_print: own,
+        program_print,
+    })
 }
 
 /// The environment by rule, and what the user says.

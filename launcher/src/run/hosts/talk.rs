@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use super::super::query::Seen;
+use super::super::spec::{Bind, MapBy};
 use super::list::RANKS_MAX;
 use crate::Job;
 use crate::client::Fate;
@@ -11,7 +13,7 @@ use crate::wire;
 
 /// First line of an agent; what a login shell prints before it is skipped. The number changes
 /// whenever a message does.
-pub(super) const GREETING: &str = "rma-run agent 3";
+pub(super) const GREETING: &str = "rma-run agent 5";
 /// What an agent of any version begins with.
 pub(super) const ANY_GREETING: &str = "rma-run agent ";
 /// How often each side says that it is there.
@@ -50,7 +52,8 @@ pub(super) struct Task {
     pub(super) args: Vec<Vec<u8>>,
     pub(super) dir: Vec<u8>,
     pub(super) env: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    pub(super) bind: bool,
+    pub(super) bind: Bind,
+    pub(super) map_by: MapBy,
     pub(super) kill_after: Duration,
     /// Silence after which the other side is taken for gone.
     pub(super) silence: Duration,
@@ -84,6 +87,8 @@ pub(super) enum Order {
     Pause { number: u32 },
     /// I go on.
     Resume,
+    /// Say what is seen of ranks; how often that was asked.
+    Look { number: u32 },
     /// Kill what is left, but for ranks that even that does not end; and end.
     End { stuck: Vec<u32> },
 }
@@ -161,6 +166,11 @@ pub(in super::super) enum Word {
     Paused {
         number: u32,
     },
+    /// Of all ranks here, in order; the answer to that `Look`.
+    Looked {
+        number: u32,
+        ranks: Vec<Seen>,
+    },
 }
 
 wire_struct!(Print { len, sum });
@@ -177,6 +187,7 @@ wire_struct!(Task {
     dir,
     env,
     bind,
+    map_by,
     kill_after,
     silence,
     has_input,
@@ -195,6 +206,7 @@ wire_enum!(Order {
     8 = Pause { number: number },
     9 = End { stuck: stuck },
     10 = Resume {},
+    11 = Look { number: number },
 });
 wire_enum!(Word {
     0 = Ready { cpus: cpus, address: address },
@@ -216,6 +228,7 @@ wire_enum!(Word {
     16 = Stranger { why: why },
     17 = Beat {},
     18 = Paused { number: number },
+    19 = Looked { number: number, ranks: ranks },
 });
 
 impl Print {

@@ -204,7 +204,7 @@ fn only(replies: Vec<Reply>) -> Result<JobView, QueryError> {
     match (jobs.len(), failed) {
         (1, None) => Ok(jobs.remove(0)),
         (0, failed) => Err(failed.or(full).unwrap_or(QueryError::NoJob)),
-        _ => Err(QueryError::Several { jobs }),
+        (_, failed) => Err(QueryError::Several { jobs, silent: failed.map(Box::new) }),
     }
 }
 
@@ -220,7 +220,7 @@ fn called(name: &str, replies: Vec<Reply>) -> Result<JobView, QueryError> {
         (1, _) => Ok(named.remove(0)),
         (0, Some(error)) => Err(error),
         (0, None) => Err(QueryError::NoSuchJob { job: name.to_owned(), jobs }),
-        _ => Err(QueryError::Several { jobs: named }),
+        _ => Err(QueryError::Several { jobs: named, silent: None }),
     }
 }
 
@@ -390,7 +390,7 @@ mod tests {
         let both = || vec![named("b", 2), named("a", 1), Reply::Failed(silent())];
         assert_eq!(of("a", both()).unwrap().launcher, 1);
         let twice = of("a", vec![named("a", 2), named("b", 3), named("a", 1)]);
-        let Err(QueryError::Several { jobs }) = twice else { panic!("{twice:?}") };
+        let Err(QueryError::Several { jobs, .. }) = twice else { panic!("{twice:?}") };
         assert_eq!(jobs.iter().map(|view| view.launcher).collect::<Vec<_>>(), [1, 2]);
         // The one that does not answer may be it.
         assert!(matches!(of("c", both()), Err(QueryError::Silent { launcher: 5, .. })));
@@ -410,9 +410,18 @@ mod tests {
         assert!(matches!(only(vec![Reply::Full(silent())]), Err(QueryError::Silent { .. })));
         // Whoever lets too many wait, perhaps another user, does not hide it.
         assert_eq!(only(vec![Reply::Full(silent()), named("a", 1)]).unwrap().launcher, 1);
-        for other in [Reply::Failed(silent()), named("b", 2)] {
-            let several = only(vec![other, named("a", 1)]);
-            assert!(matches!(several, Err(QueryError::Several { .. })), "{several:?}");
+        let listed = [
+            (Reply::Failed(silent()), "process 5 of rma-run does not answer"),
+            (named("b", 2), "job 2 (b)"),
+        ];
+        for (other, line) in listed {
+            let several = only(vec![other, named("a", 1)]).unwrap_err();
+            assert!(matches!(several, QueryError::Several { .. }), "{several:?}");
+            let text = several.to_string();
+            assert!(
+                text.contains("\n  job 1 (a)") && text.contains(&format!("\n  {line}")),
+                "{text}"
+            );
         }
     }
 }

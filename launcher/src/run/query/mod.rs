@@ -19,8 +19,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Semaphore, oneshot};
 
 pub use find::find;
-pub(super) use view::read;
 pub use view::{JobView, RankView, Stage, Told, Usage, WaitView, WhomView};
+pub(super) use view::{Seen, see};
 pub(super) use why::{lines, quoted};
 pub use {top::Top, why::Why};
 
@@ -77,10 +77,16 @@ pub enum QueryError {
         jobs: Vec<JobView>,
     },
     /// It is not said which of several.
-    #[error("several jobs run, say which by its name or the process of rma-run; {}", listed(jobs))]
+    #[error(
+        "several jobs run, say which by its name or the process of rma-run; {}{}",
+        listed(jobs),
+        silent.as_ref().map(|error| format!("\n  {error}")).unwrap_or_default()
+    )]
     Several {
         /// Those that run.
         jobs: Vec<JobView>,
+        /// Why one more was not asked.
+        silent: Option<Box<QueryError>>,
     },
     /// The launcher does not answer.
     #[error(

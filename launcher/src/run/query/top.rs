@@ -179,14 +179,15 @@ mod tests {
         let (mut before, mut now) = looks();
         for view in [&mut before, &mut now] {
             let rank = &mut view.ranks[3];
-            (rank.host, rank.usage, rank.told) = (Some("node7".to_owned()), None, None);
+            (rank.process, rank.usage, rank.told) = (None, None, None);
+            rank.host = Some("node7".to_owned());
         }
         let top = Top { before: &before, now: &now };
         let nothing = Rates { cpu: None, operations: None, messages: None, parked: None };
         assert_eq!(top.rates(3), Some(nothing));
         let text = top.text(None);
         let words: Vec<_> = text.lines().nth(5).unwrap().split_ascii_whitespace().collect();
-        assert_eq!(words, ["3", "100", "on", "node7,", "which", "is", "not", "asked"]);
+        assert_eq!(words, ["3", "on", "node7,", "which", "does", "not", "answer"]);
         assert!(top.json().contains("\"cpu_percent\": null, \"resident_bytes\": null"));
     }
 

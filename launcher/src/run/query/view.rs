@@ -1,6 +1,7 @@
 //! What there is to see of a job that runs: taken by its launcher, who knows the ranks and reads
 //! what they tell.
 
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -34,10 +35,10 @@ pub struct JobView {
 pub struct RankView {
     /// How far it has come.
     pub stage: Stage,
-    /// The host that it is on, whose agent is not asked what it does; `None` if that is the
-    /// launcher's.
+    /// The host that it is on; `None` if that is the launcher's.
     pub host: Option<String>,
-    /// Its process, once there is one: the one that joined the job, or the one that was started.
+    /// Its process on that host, once there is one: the one that joined the job, or the one that
+    /// was started.
     pub process: Option<u32>,
     /// What the system says of the process.
     pub usage: Option<Usage>,
@@ -88,6 +89,14 @@ pub struct Told {
     pub parked: u64,
 }
 
+/// What is seen of a rank on its own host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(in super::super) struct Seen {
+    pub(in super::super) process: Option<u32>,
+    pub(in super::super) usage: Option<Usage>,
+    pub(in super::super) told: Option<Told>,
+}
+
 /// A wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitView {
@@ -127,6 +136,7 @@ wire_enum!(Stage {
     5 = Ended {},
 });
 wire_struct!(Usage { state, cpu, resident });
+wire_struct!(Seen { process, usage, told });
 wire_struct!(Told { waits, windows, operations, messages, parked });
 wire_struct!(WaitView { what, at, whom, age });
 wire_enum!(WhomView {
@@ -166,7 +176,7 @@ impl WhomView {
 
 impl Usage {
     /// Of a process; `None` if there is none.
-    pub(crate) fn of(process: u32) -> Option<Usage> {
+    fn of(process: u32) -> Option<Usage> {
         parse(&std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
     }
 }
@@ -185,8 +195,24 @@ fn parse(stat: &str) -> Option<Usage> {
     })
 }
 
+/// These ranks of a job of `size`, which are on this host and write to that bulletin.
+pub(in super::super) fn see(
+    bulletin: Option<BorrowedFd<'_>>,
+    size: u32,
+    ranks: Range<u32>,
+    process: impl Fn(u32) -> Option<u32>,
+) -> Vec<Seen> {
+    let mut told = bulletin.map(|file| read(file, size)).unwrap_or_default();
+    let see = |rank: u32| {
+        let process = process(rank);
+        let told = told.get_mut(rank as usize).and_then(Option::take);
+        Seen { process, usage: process.and_then(Usage::of), told }
+    };
+    ranks.map(see).collect()
+}
+
 /// What all ranks tell, in order; `None` for those that tell nothing.
-pub(crate) fn read(file: BorrowedFd<'_>, ranks: u32) -> Vec<Option<Told>> {
+fn read(file: BorrowedFd<'_>, ranks: u32) -> Vec<Option<Told>> {
     let bytes = bulletin::BYTES * ranks as usize;
     let copies = [(); 3].map(|()| {
         let mut copy = vec![0; bytes];

@@ -225,8 +225,8 @@ fn waits_of(rank: &RankView) -> &[WaitView] {
 
 /// What a rank does, in a word or a few.
 pub(super) fn state(rank: &RankView) -> String {
-    if let (Stage::Joined, None, Some(host)) = (rank.stage, &rank.told, &rank.host) {
-        return format!("on {host}, which is not asked");
+    if let (Stage::Joined, None, Some(host)) = (rank.stage, rank.process, &rank.host) {
+        return format!("on {host}, which does not answer");
     }
     let letter = rank.usage.as_ref().map(|usage| usage.state);
     let state = match (rank.stage, letter) {
@@ -392,7 +392,8 @@ pub(super) mod tests {
     fn stages_and_states_are_told_apart() {
         let stopped = rank(Stage::Joined, b'T', vec![wait("a lock", "", WhomView::Rank(0), 1.0)]);
         let silent = RankView { told: None, ..rank(Stage::Joined, b'S', vec![]) };
-        let far = RankView { host: Some("node7".to_owned()), usage: None, ..silent.clone() };
+        let host = Some("node7".to_owned());
+        let far = RankView { host, process: None, usage: None, ..silent.clone() };
         let ranks = [
             (rank(Stage::Waiting, b'S', vec![]), "not started yet"),
             (rank(Stage::Started, b'S', vec![]), "has not joined"),
@@ -401,7 +402,7 @@ pub(super) mod tests {
             (rank(Stage::Joined, b'D', vec![]), "waits for a device"),
             (stopped, "is stopped"),
             (silent.clone(), "tells nothing"),
-            (far, "on node7, which is not asked"),
+            (far, "on node7, which does not answer"),
             (rank(Stage::Left, b'R', vec![]), "has left, still runs"),
             (rank(Stage::Ended, b'Z', vec![]), "has ended"),
         ];

@@ -253,6 +253,7 @@ impl<'w> Peer<'w> {
 
     /// Combines elements one behind the other, if nothing stands in the way and one stripe holds
     /// them; otherwise nothing happened, and `result`, which takes what was there, is given back.
+    #[inline(always)]
     pub(super) fn combine_some<'r>(
         &self,
         disp: u64,

@@ -47,6 +47,7 @@ pub(crate) fn len(operands: &[u8], result: Option<&[u8]>) -> usize {
 /// Combines the span with `operands`, the bytes of elements of `basic` type, by the machine's own
 /// atomics; `result` takes what was there. The type must be [atomic](BasicType::is_atomic), the
 /// span aligned.
+#[inline]
 pub(crate) fn by_atomics(
     span: Span<'_>,
     basic: BasicType,
@@ -112,6 +113,7 @@ pub(crate) fn one_under_lock<E: BasicElement>(span: Span<'_>, op: Op, operand: E
 
 /// Combines the span, whose stripes the caller holds, with `operands`, the bytes of elements of
 /// `basic` type; `result` takes what was there.
+#[inline]
 pub(crate) fn under_lock(
     span: Span<'_>,
     basic: BasicType,

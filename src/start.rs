@@ -84,41 +84,44 @@ pub fn initialize() -> Result<Universe, StartError> {
 /// # Errors
 ///
 /// As [`initialize`], and [`StartError::ConfigDiffers`].
-pub fn initialize_with(mut config: Config) -> Result<Universe, StartError> {
+pub fn initialize_with(config: Config) -> Result<Universe, StartError> {
     match rma_launcher::detect_process()? {
         Start::Alone => alone(config),
-        Start::Launched(settings) => {
-            let client = Client::connect(&settings)?;
-            let job = client.job().clone();
-            take(&mut config, &job)?;
-            compare(&config, &client)?;
-            let client = Arc::new(client);
-            let place = ShmConfig {
-                rank: WorldRank(job.rank),
-                size: job.size,
-                nodes: config.nodes_of(job.size),
-                cores: config.cpus.unwrap_or(job.cores),
-                naps: config.naps,
-            };
-            let (here, address) = match &job.host {
-                Some(host) => (host.range(), &*host.address),
-                None => (0..job.size, LOOP_BACK),
-            };
-            // SAFETY: the launcher, which has proved that it is the job's own, lets one process be
-            // each rank, and gathers what all of them say.
-            let shm = unsafe { Shm::join_on_host(place, here, |mine| client.all_gather(mine)) }?;
-            let near = launched::across(&client, shm);
-            // SAFETY: as above.
-            let transport =
-                unsafe { over_network(near, &config, address, |mine| client.all_gather(mine)) }?;
-            let transport = launched::tell(client, transport);
-            let universe = Universe::new(transport, with_storage(config))?;
-            if job.explain && job.rank == 0 {
-                eprint!("{}", universe.explain());
-            }
-            Ok(universe)
-        }
+        Start::Launched(settings) => of_job(config, Client::connect(&settings)?),
+        Start::Managed(managed) => of_job(config, Client::join(&managed)?),
     }
+}
+
+/// A rank of a job with several.
+fn of_job(mut config: Config, client: Client) -> Result<Universe, StartError> {
+    let job = client.job().clone();
+    take(&mut config, &job)?;
+    compare(&config, &client)?;
+    let client = Arc::new(client);
+    let place = ShmConfig {
+        rank: WorldRank(job.rank),
+        size: job.size,
+        nodes: config.nodes_of(job.size),
+        cores: config.cpus.unwrap_or(job.cores),
+        naps: config.naps,
+    };
+    let (here, address) = match &job.host {
+        Some(host) => (host.range(), &*host.address),
+        None => (0..job.size, LOOP_BACK),
+    };
+    // SAFETY: the launcher, which has proved that it is the job's own, lets one process be
+    // each rank, and gathers what all of them say.
+    let shm = unsafe { Shm::join_on_host(place, here, |mine| client.all_gather(mine)) }?;
+    let near = launched::across(&client, shm);
+    // SAFETY: as above.
+    let transport =
+        unsafe { over_network(near, &config, address, |mine| client.all_gather(mine)) }?;
+    let transport = launched::tell(client, transport);
+    let universe = Universe::new(transport, with_storage(config))?;
+    if job.explain && job.rank == 0 {
+        eprint!("{}", universe.explain());
+    }
+    Ok(universe)
 }
 
 /// The address of ranks that are all on this machine.

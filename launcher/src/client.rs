@@ -11,11 +11,16 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use crate::bulletin::{self, BulletinWords};
 use crate::codec::{wire_enum, wire_struct};
+use crate::serve::Served;
 use crate::start::{Settings, StartError};
 use crate::wire::{
     self, Challenge, FRAME_MAX, FromLauncher, HELLO_MAX, Hello, Proof, REPLY_MAX, Refusal, Reply,
     ToLauncher,
 };
+
+mod managed;
+
+use self::managed::Guarded;
 
 /// How long the whole hello may take: the launcher may be starting a thousand processes.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(60);
@@ -123,11 +128,17 @@ pub struct Client {
     exchange: Mutex<()>,
     writing: Turns,
     left: AtomicBool,
+    /// How it has left.
+    failed: AtomicBool,
     departed: AtomicBool,
-    /// In a job on several hosts.
+    /// In a job on several hosts, or of a launcher of others.
     ear: Option<Ear>,
     /// 1 + the first rank that this one missed; 0 if none.
     missed: AtomicU64,
+    /// If a launcher of others has started the job.
+    managed: Option<Arc<Guarded>>,
+    /// At rank 0 of such a job.
+    served: Option<Served>,
 }
 
 /// A thread that reads what the launcher says: it may tell of other hosts at any time.
@@ -155,7 +166,12 @@ impl std::fmt::Debug for News {
 }
 
 impl Ear {
-    fn start(stream: TcpStream) -> io::Result<Ear> {
+    /// `rest` are ranks of other hosts, which are lost with rank 0 if that serves.
+    fn start(
+        stream: TcpStream,
+        managed: Option<Arc<Guarded>>,
+        rest: [Range<u32>; 2],
+    ) -> io::Result<Ear> {
         let (sender, answers) = mpsc::channel();
         let news = Arc::new(Mutex::new(News::default()));
         let its = Arc::clone(&news);
@@ -172,7 +188,14 @@ impl Ear {
                     continue;
                 }
                 let is_over = said.is_err();
-                if sender.send(said).is_err() || is_over {
+                let is_heard = sender.send(said).is_ok();
+                if is_over && let Some(managed) = &managed {
+                    if let Some(hear) = &its.lock().unwrap_or_else(PoisonError::into_inner).hear {
+                        rest.iter().for_each(|ranks| hear(ranks.clone(), Fate::Failed));
+                    }
+                    managed.end_soon();
+                }
+                if is_over || !is_heard {
                     return;
                 }
             }
@@ -191,8 +214,20 @@ impl Ear {
 impl Drop for Client {
     fn drop(&mut self) {
         // The thread has a copy of the connection, which a fork shares.
-        if self.ear.is_some() && std::process::id() == self.pid {
-            self.cut(Shutdown::Both);
+        if self.ear.is_none() || std::process::id() != self.pid {
+            return;
+        }
+        let failed = !self.left.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed);
+        if self.managed.is_some() {
+            self.leave(true);
+        }
+        self.cut(Shutdown::Both);
+        if let Some(served) = self.served.take() {
+            served.join();
+        }
+        // The launcher ends the job of a rank that ends without.
+        if let Some(managed) = self.managed.as_ref().filter(|_| !failed) {
+            managed.session().finish();
         }
     }
 }
@@ -208,10 +243,22 @@ impl Client {
     /// When the launcher cannot be reached, is not the one that started this job, or refuses.
     pub fn connect(settings: &Settings) -> Result<Client, StartError> {
         end_with_parent()?;
+        Self::greeted(settings)
+    }
+
+    /// Says hello, and again if the launcher has hung up.
+    pub(crate) fn greeted(settings: &Settings) -> Result<Client, StartError> {
+        Self::greeted_with(settings, None)
+    }
+
+    fn greeted_with(
+        settings: &Settings,
+        managed: Option<&Arc<Guarded>>,
+    ) -> Result<Client, StartError> {
         let deadline = Instant::now() + HELLO_TIMEOUT;
         let mut pause = RETRY_PAUSE;
         loop {
-            match greet(settings, deadline) {
+            match greet(settings, managed, deadline) {
                 // The launcher drops callers when strangers flood its port.
                 Err(StartError::Lost { source, .. })
                     if wire::is_end(&source) && Instant::now() + pause < deadline =>
@@ -313,6 +360,10 @@ impl Client {
         if std::process::id() != self.pid || self.left.swap(true, Ordering::Relaxed) {
             return;
         }
+        self.failed.store(failed, Ordering::Relaxed);
+        if let Some(managed) = &self.managed {
+            managed.leave();
+        }
         let Some(_turn) = self.writing.take(Some(LEAVE_TIMEOUT)) else {
             // A frame is stuck half-way in an exchange. Nothing can follow it; cutting the
             // connection tells the launcher, and frees the thread that waits.
@@ -323,7 +374,7 @@ impl Client {
             .is_ok_and(|frame| self.send_within(&frame, LEAVE_TIMEOUT));
         match sent {
             // Word of what became of its messages follows.
-            true if self.ear.is_some() => {}
+            true if self.job.host.is_some() => {}
             true => self.cut(Shutdown::Write),
             false => self.cut(Shutdown::Both),
         }
@@ -333,7 +384,7 @@ impl Client {
     /// never will. The first call counts; those of a forked child do not.
     pub fn departed(&self, fate: Fate) {
         let is_known = || self.departed.swap(true, Ordering::Relaxed);
-        if self.ear.is_none() || std::process::id() != self.pid || is_known() {
+        if self.job.host.is_none() || std::process::id() != self.pid || is_known() {
             return;
         }
         // Only behind word that it leaves does this one count.
@@ -418,7 +469,11 @@ impl Drop for Turn<'_> {
 }
 
 /// One attempt at the hello.
-fn greet(settings: &Settings, deadline: Instant) -> Result<Client, StartError> {
+fn greet(
+    settings: &Settings,
+    managed: Option<&Arc<Guarded>>,
+    deadline: Instant,
+) -> Result<Client, StartError> {
     let lost = |source| lost(settings, "said hello", source);
     let left = deadline.saturating_duration_since(Instant::now()).max(RETRY_PAUSE);
     let stream = TcpStream::connect_timeout(&settings.bootstrap, left).map_err(lost)?;
@@ -458,11 +513,10 @@ fn greet(settings: &Settings, deadline: Instant) -> Result<Client, StartError> {
     };
     stream.set_read_timeout(None).map_err(lost)?;
     stream.set_write_timeout(None).map_err(lost)?;
-    let ear = || {
-        let stream = stream.try_clone()?;
-        Ear::start(stream)
-    };
-    let ear = job.host.is_some().then(ear).transpose();
+    let here = job.host.as_ref().map_or(0..job.size, Host::range);
+    let rest = [0..here.start, here.end..job.size];
+    let ear = || Ear::start(stream.try_clone()?, managed.cloned(), rest);
+    let ear = (job.host.is_some() || managed.is_some()).then(ear).transpose();
     let ear = ear.map_err(|source| StartError::System { call: "starting a thread", source })?;
     Ok(Client {
         settings: settings.clone(),
@@ -472,9 +526,12 @@ fn greet(settings: &Settings, deadline: Instant) -> Result<Client, StartError> {
         exchange: Mutex::new(()),
         writing: Turns::default(),
         left: AtomicBool::new(false),
+        failed: AtomicBool::new(false),
         departed: AtomicBool::new(false),
         ear,
         missed: AtomicU64::new(0),
+        managed: managed.cloned(),
+        served: None,
     })
 }
 
@@ -536,7 +593,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let settings = settings(&listener);
         let server = std::thread::spawn(move || launcher(listener, secret, rank));
-        let client = greet(&settings, Instant::now() + HELLO_TIMEOUT);
+        let client = greet(&settings, None, Instant::now() + HELLO_TIMEOUT);
         (client, server.join().unwrap())
     }
 
@@ -604,7 +661,7 @@ mod tests {
             stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
             stream
         });
-        let client = greet(&settings, Instant::now() + HELLO_TIMEOUT);
+        let client = greet(&settings, None, Instant::now() + HELLO_TIMEOUT);
         assert!(matches!(client, Err(StartError::Lost { .. })), "{client:?}");
         server.join().unwrap();
     }

@@ -71,6 +71,33 @@ pub(crate) fn take(name: &OsStr) -> Result<Secret, Missing> {
     }
 }
 
+/// The socket with that number, if this process has inherited it; what it starts does not. It is
+/// taken once.
+pub(crate) fn socket(descriptor: RawFd) -> Result<OwnedFd, &'static str> {
+    const CLOSED: &str = "the descriptor is closed, or no socket";
+    if descriptor < FIRST {
+        return Err(CLOSED);
+    }
+    // SAFETY: the number is at least `FIRST`, so it is not -1. Whose descriptor it is, this code
+    // cannot know: it is never owned here, so it is not closed. It is used for `fcntl` alone, which
+    // takes any number and answers with an error if that is no open file.
+    let inherited = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    let flags = rustix::io::fcntl_getfd(inherited).map_err(|_| CLOSED)?;
+    // What this process has inherited is inherited further, until it is taken.
+    if flags.contains(FdFlags::CLOEXEC) {
+        return Err("this process has taken the descriptor before, or opened it itself");
+    }
+    let own = rustix::io::fcntl_dupfd_cloexec(inherited, FIRST).map_err(|_| CLOSED)?;
+    let is_socket =
+        fstat(&own).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket);
+    if !is_socket {
+        return Err(CLOSED);
+    }
+    // What this process starts has no use for it.
+    let _ = rustix::io::fcntl_setfd(inherited, FdFlags::CLOEXEC);
+    Ok(own)
+}
+
 /// A descriptor of this process's own for one that it inherited, which is no longer inherited.
 fn own(descriptor: RawFd, kind: FileType, file: (u64, u64)) -> Result<OwnedFd, Missing> {
     // SAFETY: the number is at least `FIRST`, so it is not -1. Whose descriptor it is, this code
@@ -154,6 +181,19 @@ mod tests {
         rustix::io::read(&pipe, &mut [0; LENGTH]).unwrap();
         let _ = pipe.into_raw_fd();
         assert_eq!(read(name.as_ref()).err(), Some(Missing::Taken));
+    }
+
+    #[test]
+    fn a_socket_is_taken_once() {
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        rustix::io::fcntl_setfd(&ours, FdFlags::empty()).unwrap();
+        let descriptor = ours.into_raw_fd();
+        drop(socket(descriptor).unwrap());
+        assert!(socket(descriptor).unwrap_err().contains("before"));
+        let (pipe, _to) = rustix::pipe::pipe().unwrap();
+        for wrong in [pipe.into_raw_fd(), 99_999, 0, -1] {
+            assert!(socket(wrong).unwrap_err().contains("no socket"), "{wrong}");
+        }
     }
 
     #[test]

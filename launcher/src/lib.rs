@@ -7,6 +7,10 @@
 //! them, and [`Client::connect`] joins the job. The connection carries what ranks need to find each
 //! other, and tells the launcher how a rank left; it is on no data path.
 //!
+//! A process that a launcher of others has started ([`Managed`]) joins by [`Client::join`]: PMI or
+//! PMIx carries where rank 0 listens, and a thread of rank 0 does what `rma-run` does for the
+//! bootstrap.
+//!
 //! # On the wire
 //!
 //! A frame is a length (`u32`, little-endian) and as many bytes of a message: its fields one
@@ -75,15 +79,21 @@ mod bulletin;
 mod client;
 mod codec;
 mod environment;
+mod foreign;
+mod gather;
 mod inherited;
+mod pmi;
+mod rumours;
 #[cfg(feature = "server")]
 pub mod run;
+mod serve;
 mod start;
 mod wire;
 
 pub use bulletin::BulletinWords;
 pub use client::{Client, Fate, Host, Job, SettingSource};
 pub use environment::{detect_process, is_launched, provider_filter};
+pub use pmi::Managed;
 pub use start::{
     BOOTSTRAP_VAR, BULLETIN_VAR, JOB_VAR, RANK_VAR, SECRET_VAR, Settings, Start, StartError, detect,
 };

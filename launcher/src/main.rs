@@ -5,15 +5,20 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use allocation::Allocation;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 use rma_core::{Config, Source};
-use rma_launcher::run::{self, Bind, HostPart, MapBy, OnFailure, Remote, RunError, Spec, Stdin};
+use rma_launcher::run::{self, Bind, HostPart, HostSlots, MapBy, OnFailure, Remote, Spec, Stdin};
 
+mod allocation;
 mod habits;
 mod pages;
 mod programs;
 mod subcommands;
+
+/// What `rma-run` ends with where it was called wrongly, as clap has it.
+const MISUSED: u8 = 2;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,9 +71,8 @@ that is lost ends the job as a rank that fails does; when rma-run is lost, hosts
 #[command(override_usage = "rma-run {-n <N> | --nodes <NODESxRANKS> | --hosts <LIST>} [OPTIONS] \
                       <PROGRAM> [ARGS]...")]
 struct Cli {
-    /// How many ranks to start
+    /// How many ranks to start; in a job of Slurm, PBS or LSF, as many as that has room for
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = parse_ranks)]
-    #[arg(required_unless_present_any = ["nodes", "ppn", "hosts", "hostfile"])]
     ranks: Option<u32>,
 
     /// Pretend that the machine is so many nodes, of so many ranks each, that reach each other by
@@ -318,6 +322,11 @@ fn size(cli: &Cli) -> Result<(u32, u32), clap::Error> {
             Ok((nodes * each, nodes))
         }
         (Some(ranks), None) => Ok((ranks, 1)),
+        (None, None) => {
+            let why = "how many ranks? Say -n N, or --hosts; in a job of Slurm, PBS or LSF, that \
+                       says so";
+            Err(Cli::command().error(ErrorKind::MissingRequiredArgument, why))
+        }
         (ranks, nodes) => {
             let (ranks, (nodes, each)) = (ranks.unwrap_or_default(), nodes.unwrap_or_default());
             let why = format!(
@@ -356,22 +365,48 @@ fn config(cli: &Cli, is_across: bool) -> Result<Config, clap::Error> {
     Ok(config)
 }
 
-/// The hosts that ranks are on, if any are named.
-fn hosts(cli: &Cli) -> Result<Option<Vec<HostPart>>, clap::Error> {
+/// The hosts that ranks are on, if any are named, or a scheduler has given some. Of this machine
+/// alone, it gives the number of ranks, if none is said.
+fn hosts(cli: &mut Cli, vars: allocation::Vars) -> Result<Option<Vec<HostPart>>, clap::Error> {
     let refused = |why: String| Cli::command().error(ErrorKind::ValueValidation, why);
     let hosts = match (&cli.hosts, &cli.hostfile) {
         (Some(list), _) => run::parse_hosts(list),
         (None, Some(file)) => run::read_hosts(file),
-        (None, None) if cli.ssh_command.is_some() => {
-            return Err(refused("--ssh-command is for --hosts, which names none".to_owned()));
-        }
-        (None, None) => return Ok(None),
+        (None, None) => match given(cli, vars).map_err(refused)? {
+            Some(hosts) => Ok(hosts),
+            None if cli.ssh_command.is_some() => {
+                return Err(refused("--ssh-command is for --hosts, which names none".to_owned()));
+            }
+            None => return Ok(None),
+        },
     };
     if cli.ssh_command.as_ref().is_some_and(|line| line.trim().is_empty()) {
         return Err(refused("--ssh-command is empty: name a remote shell".to_owned()));
     }
     let hosts = hosts.map_err(refused)?;
     run::place(&hosts, cli.ranks, cli.ppn).map(Some).map_err(refused)
+}
+
+/// The hosts that a scheduler has given, if there are others than this machine.
+fn given(cli: &mut Cli, vars: allocation::Vars) -> Result<Option<Vec<HostSlots>>, String> {
+    // Nodes that are pretended are on this machine.
+    if cli.nodes.is_some() {
+        return Ok(None);
+    }
+    let Some(Allocation { hosts, variable }) = allocation::find(vars)? else { return Ok(None) };
+    if let [HostSlots { name, slots }] = &hosts[..]
+        && allocation::is_here(name)
+    {
+        if cli.ppn.is_none() {
+            cli.ranks = cli.ranks.or(*slots);
+        }
+        return Ok(None);
+    }
+    if cli.explain {
+        let names: Vec<&str> = hosts.iter().map(|host| &*host.name).collect();
+        complain(&format!("explain: hosts of {variable}: {}", names.join(", ")));
+    }
+    Ok(Some(hosts))
 }
 
 /// Ranks of several hosts reach each other by a network.
@@ -388,8 +423,8 @@ fn across(config: &mut Config) -> Result<(), clap::Error> {
     set.map_err(|why| Cli::command().error(ErrorKind::InvalidValue, why))
 }
 
-fn spec(cli: Cli) -> Result<Spec, clap::Error> {
-    let hosts = hosts(&cli)?;
+fn spec(mut cli: Cli, vars: allocation::Vars) -> Result<Spec, clap::Error> {
+    let hosts = hosts(&mut cli, vars)?;
     let config = config(&cli, hosts.as_ref().is_some_and(|hosts| hosts.len() > 1))?;
     let ranks = match &hosts {
         Some(hosts) => hosts.iter().map(|part| part.ranks).sum(),
@@ -460,12 +495,23 @@ fn main() -> ExitCode {
     if cli.help_config {
         return print(&Config::settings_help());
     }
-    if !cli.quiet {
-        tell_of_other_launchers();
+    if let Some((variable, value)) = run::one_of_several() {
+        complain(&format!(
+            "{variable}={value} says that this is one of several processes of rma-run, each of \
+             which would run a job of its own; start one, outside of the other launcher, or have \
+             that start the program itself (`srun --mpi=pmi2 PROGRAM`, `mpiexec -n N PROGRAM`); \
+             `env -u {variable} rma-run` runs a job of its own on purpose"
+        ));
+        return MISUSED.into();
     }
     let everywhere = cli.env_of_all.clone();
     let alone = cli.nodes.or(cli.ppn.map(|each| (1, each))).is_none();
-    let mut spec = spec(cli).unwrap_or_else(|error| error.exit());
+    let vars: allocation::Vars = match next {
+        // Several programs are on one machine.
+        Some(_) => &|_| None,
+        None => &|name| std::env::var_os(name),
+    };
+    let mut spec = spec(cli, vars).unwrap_or_else(|error| error.exit());
     if let Some(next) = next {
         programs::add(&mut spec, next, &everywhere, alone).unwrap_or_else(|error| error.exit());
     }
@@ -493,24 +539,7 @@ fn print(page: &str) -> ExitCode {
     }
 }
 
-/// Several processes of `rma-run` are several jobs, which is rarely meant.
-fn tell_of_other_launchers() {
-    use std::io::Write;
-    for name in ["SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PALS_SIZE"] {
-        let count = std::env::var(name).ok().and_then(|value| value.parse::<u32>().ok());
-        if let Some(count) = count.filter(|count| *count > 1) {
-            // With nowhere to say so, the job goes on.
-            let _ = writeln!(
-                std::io::stderr(),
-                "rma-run: {name}={count}: {count} processes of rma-run were started, each of which \
-                 runs a job of its own; start one"
-            );
-            return;
-        }
-    }
-}
-
-fn complain(error: &RunError) {
+fn complain(error: &dyn std::fmt::Display) {
     use std::io::Write;
     // With nowhere to complain to, the exit status must do.
     let _ = writeln!(std::io::stderr(), "rma-run: {error}");
@@ -531,7 +560,6 @@ mod tests {
     #[test]
     fn bad_command_lines_are_refused() {
         for line in [
-            vec!["rma-run", "prog"],
             vec!["rma-run", "-n", "2"],
             vec!["rma-run", "-n", "0", "prog"],
             vec!["rma-run", "-n", "-1", "prog"],
@@ -559,9 +587,41 @@ mod tests {
     }
 
     #[test]
+    fn ranks_and_hosts_come_from_a_scheduler_unless_they_are_named() {
+        let uname = rustix::system::uname();
+        let here = uname.nodename().to_string_lossy().into_owned();
+        let of = |line: &[&str], list: &str, tasks: &str| {
+            let vars = |name: &str| match name {
+                "SLURM_JOB_NODELIST" => Some(list.into()),
+                "SLURM_TASKS_PER_NODE" => Some(tasks.into()),
+                _ => None,
+            };
+            let line = [&["rma-run"], line, &["prog"]].concat();
+            spec(Cli::try_parse_from(line).unwrap(), &vars).map(|spec| {
+                let hosts = spec.remote.map_or(0, |remote| remote.hosts.len());
+                (spec.ranks, hosts)
+            })
+        };
+        assert_eq!(of(&[], &here, "3").unwrap(), (3, 0));
+        assert_eq!(of(&["-n", "5"], &here, "3").unwrap(), (5, 0), "as without a scheduler");
+        assert_eq!(of(&["--nodes", "2x2"], "n[1-2]", "2(x2)").unwrap(), (4, 0));
+        assert_eq!(of(&[], "n[1-2]", "2(x2)").unwrap(), (4, 2));
+        assert_eq!(of(&["-n", "3"], "n[1-2]", "2(x2)").unwrap(), (3, 2));
+        assert_eq!(of(&["--ppn", "1"], "n[1-2]", "2(x2)").unwrap(), (2, 2));
+        assert_eq!(of(&["--hosts", "a:1"], "n[1-2]", "2(x2)").unwrap(), (1, 1));
+        assert_eq!(of(&[], "elsewhere", "2").unwrap(), (2, 1), "a shell of salloc");
+        assert!(of(&["-n", "5"], "n[1-2]", "2(x2)").is_err());
+        assert!(of(&["-n", "5"], "n[", "2").is_err());
+        let line = Cli::try_parse_from(["rma-run", "prog"]).unwrap();
+        let missing = spec(line, &|_| None).unwrap_err().to_string();
+        assert!(missing.contains("-n N"), "{missing}");
+    }
+
+    #[test]
     fn agents_are_switched_off_by_an_option() {
-        let agents =
-            |line: &[&str]| spec(Cli::try_parse_from(line).unwrap()).unwrap().progress_agent;
+        let agents = |line: &[&str]| {
+            spec(Cli::try_parse_from(line).unwrap(), &|_| None).unwrap().progress_agent
+        };
         assert!(agents(&["rma-run", "-n", "2", "prog"]));
         assert!(!agents(&["rma-run", "-n", "2", "--no-progress-agent", "prog"]));
     }
@@ -579,7 +639,7 @@ mod tests {
             file("second", "# again\noutstanding_messages = 2\nunexpected_bytes = 1 MiB\n");
         let line = ["rma-run", "-n", "4", "--config", "unexpected_bytes=7"];
         let files = ["--config-file", &first, "--config-file", &second, "prog"];
-        let parsed = |line: &[&str]| spec(Cli::try_parse_from(line).unwrap());
+        let parsed = |line: &[&str]| spec(Cli::try_parse_from(line).unwrap(), &|_| None);
         let asked = parsed(&[&line[..], &files[..]].concat()).unwrap();
         let config = &asked.config;
         assert_eq!(
@@ -607,7 +667,7 @@ mod tests {
 
     #[test]
     fn transports_and_providers_are_settings() {
-        let parsed = |line: &[&str]| spec(Cli::try_parse_from(line).unwrap());
+        let parsed = |line: &[&str]| spec(Cli::try_parse_from(line).unwrap(), &|_| None);
         let asked = ["rma-run", "-n", "2", "--transport", "ofi", "--provider", "tcp", "prog"];
         let config = parsed(&asked).unwrap().config;
         assert_eq!(config.provider(), Some("tcp"));

@@ -5,7 +5,9 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
+use crate::foreign;
 use crate::inherited::{self, Missing};
+use crate::pmi::{self, Managed};
 use crate::wire::{FRAME_MAX, Refusal};
 
 /// Where the launcher listens, `127.0.0.1:PORT`.
@@ -28,6 +30,9 @@ pub enum Start {
     Alone,
     /// By `rma-run`: [`Client::connect`](crate::Client::connect) joins the job.
     Launched(Settings),
+    /// By a launcher of others that can be spoken to: [`Client::join`](crate::Client::join) joins
+    /// the job.
+    Managed(Managed),
 }
 
 /// What `rma-run` passes to a rank.
@@ -90,12 +95,12 @@ pub enum StartError {
         /// What it should hold.
         expected: &'static str,
     },
-    /// Another library's launcher started this program; its ranks could not find each other.
+    /// Another library's launcher started this program, and cannot be spoken to; its ranks could
+    /// not find each other.
     #[error(
         "{variable}={value} says that {launcher} started this program as one of several \
          processes, which it does not connect for this runtime: each would run alone, as rank 0 \
-         of 1; start it with `rma-run -n N PROGRAM` instead, or with \
-         `env -u {variable} PROGRAM` to run a single rank on purpose"
+         of 1; start it with {instead}; `env {without} PROGRAM` runs a single rank on purpose"
     )]
     ForeignLauncher {
         /// The variable that was seen.
@@ -104,6 +109,54 @@ pub enum StartError {
         value: String,
         /// The launcher that sets it.
         launcher: &'static str,
+        /// What starts the ranks as one job.
+        instead: &'static str,
+        /// Options of `env` that remove what was seen.
+        without: String,
+    },
+    /// A part of what a launcher with PMI sets is missing.
+    #[error(
+        "{seen} is set but {missing} is not; a launcher with PMI sets both: a wrapper between it \
+         and this program must not remove variables; `rma-run -n N PROGRAM` needs neither"
+    )]
+    HalfPmi {
+        /// The variable that is there.
+        seen: &'static str,
+        /// The variable that should be, too.
+        missing: &'static str,
+    },
+    /// What a launcher with PMI sets cannot be read.
+    #[error(
+        "{seen} is not what a launcher with PMI sets; start this program with `mpiexec -n N`, \
+         `srun --mpi=pmi2` or `rma-run -n N`"
+    )]
+    BadPmi {
+        /// The variable, with its value.
+        seen: String,
+    },
+    /// The launcher that started this program did not do its part.
+    #[error(
+        "{seen} says that {launcher} started this program, but {doing} failed: {why}; a wrapper \
+         in between must keep descriptors open, and a program that a rank starts is no rank: \
+         start it without that variable; `rma-run -n N PROGRAM` needs no other launcher"
+    )]
+    Exchange {
+        /// The variable that says so, with its value.
+        seen: String,
+        /// The launcher.
+        launcher: &'static str,
+        /// What was going on.
+        doing: &'static str,
+        /// What failed.
+        why: String,
+    },
+    /// The processes that a launcher started cannot be one job.
+    #[error("the ranks that {launcher} started cannot be a job: {why}")]
+    NoJob {
+        /// The launcher.
+        launcher: &'static str,
+        /// Why not.
+        why: String,
     },
     /// The launcher could not be reached, or went away.
     #[error(
@@ -207,7 +260,10 @@ crate::debug_as_display!(StartError);
 pub fn detect(vars: &dyn Fn(&str) -> Option<OsString>) -> Result<Start, StartError> {
     const OURS: [&str; 3] = [BOOTSTRAP_VAR, RANK_VAR, SECRET_VAR];
     let Some(seen) = OURS.into_iter().find(|name| vars(name).is_some()) else {
-        refuse_foreign(vars)?;
+        if let Some(managed) = pmi::find(vars)? {
+            return Ok(Start::Managed(managed));
+        }
+        foreign::refuse(vars)?;
         return Ok(Start::Alone);
     };
     let get = |name| vars(name).ok_or(StartError::Incomplete { seen, missing: name });
@@ -264,86 +320,6 @@ fn shown(value: &OsStr) -> String {
         Some((end, _)) => format!("{:?}…", &text[..end]),
         None => format!("{text:?}"),
     }
-}
-
-/// A launcher of others: variables that only its processes see, and those that say how many
-/// processes there are.
-struct Foreign {
-    launcher: &'static str,
-    marks: &'static [&'static str],
-    sizes: &'static [&'static str],
-}
-
-const FOREIGN: &[Foreign] = &[
-    Foreign {
-        launcher: "Open MPI's mpirun",
-        marks: &["OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"],
-        sizes: &["OMPI_COMM_WORLD_SIZE"],
-    },
-    Foreign {
-        launcher: "MVAPICH's mpirun",
-        marks: &["MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"],
-        sizes: &["MV2_COMM_WORLD_SIZE"],
-    },
-    // Before PMI: srun sets both kinds, and its name helps more. A batch script has a
-    // SLURM_PROCID too; there, a count of tasks above 1 means that ranks were asked for.
-    Foreign {
-        launcher: "Slurm",
-        marks: &["SLURM_PROCID"],
-        sizes: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"],
-    },
-    Foreign {
-        launcher: "an MPI launcher (PMI)",
-        marks: &["PMI_SIZE", "PMI_RANK", "PMI_FD", "PMI_PORT", "PMI_ID"],
-        sizes: &["PMI_SIZE"],
-    },
-    Foreign {
-        launcher: "an MPI launcher (PMIx)",
-        marks: &["PMIX_RANK", "PMIX_NAMESPACE"],
-        sizes: &["OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"],
-    },
-    Foreign {
-        launcher: "an MPI launcher",
-        marks: &["MPI_LOCALRANKID", "MPI_LOCALNRANKS"],
-        sizes: &["PMI_SIZE"],
-    },
-    Foreign {
-        launcher: "PALS",
-        marks: &["PALS_RANKID", "PALS_LOCAL_RANKID"],
-        sizes: &["PALS_SIZE", "PMI_SIZE"],
-    },
-    Foreign { launcher: "ALPS aprun", marks: &["ALPS_APP_PE"], sizes: &["PMI_SIZE"] },
-    Foreign {
-        launcher: "Flux",
-        marks: &["FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID"],
-        sizes: &["FLUX_JOB_SIZE"],
-    },
-    Foreign {
-        launcher: "jsrun",
-        marks: &["JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"],
-        sizes: &["JSM_NAMESPACE_SIZE"],
-    },
-];
-
-fn refuse_foreign(vars: &dyn Fn(&str) -> Option<OsString>) -> Result<(), StartError> {
-    for foreign in FOREIGN {
-        let Some((variable, value)) =
-            foreign.marks.iter().find_map(|name| vars(name).map(|value| (*name, value)))
-        else {
-            continue;
-        };
-        let size = foreign.sizes.iter().find_map(|name| vars(name).map(|value| (*name, value)));
-        let (variable, value) = match size {
-            Some((_, size)) if size == "1" => continue,
-            Some(size) => size,
-            // A batch or interactive shell without a number of tasks is one process.
-            None if variable == "SLURM_PROCID" && value == "0" => continue,
-            None => (variable, value),
-        };
-        let value = value.to_string_lossy().chars().take(60).collect();
-        return Err(StartError::ForeignLauncher { variable, value, launcher: foreign.launcher });
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -450,11 +426,26 @@ mod tests {
     fn other_launchers_are_refused_by_name() {
         assert_eq!(refused(&[("OMPI_COMM_WORLD_SIZE", "4")]), "OMPI_COMM_WORLD_SIZE");
         assert_eq!(refused(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")]), "PMI_SIZE");
-        for mark in ["PMI_FD", "PMI_PORT", "PMI_ID", "PMIX_RANK", "MPI_LOCALRANKID"] {
+        for mark in ["PMI_ID", "PMIX_RANK", "MPI_LOCALRANKID", "PRTE_LAUNCHED", "LSF_PM_TASKID"] {
             assert_eq!(refused(&[(mark, "0")]), mark);
         }
         assert_eq!(refused(&[("PALS_RANKID", "1")]), "PALS_RANKID");
         assert_eq!(refused(&[("FLUX_TASK_RANK", "0"), ("FLUX_JOB_SIZE", "2")]), "FLUX_JOB_SIZE");
+    }
+
+    #[test]
+    fn tasks_that_a_scheduler_numbers_are_refused_but_for_the_script_of_a_job() {
+        assert_eq!(refused(&[("PBS_TASKNUM", "2")]), "PBS_TASKNUM");
+        alone(&[("PBS_TASKNUM", "1"), ("PBS_NODEFILE", "/var/spool/pbs/aux/7")]);
+        alone(&[("LSF_PM_TASKID", "1"), ("LSB_DJOB_NUMPROC", "1")]);
+    }
+
+    #[test]
+    fn what_to_remove_for_a_single_rank_is_all_that_was_seen() {
+        let vars = [("OMPI_COMM_WORLD_SIZE", "4"), ("OMPI_COMM_WORLD_RANK", "2")];
+        let error = start(&vars).unwrap_err().to_string();
+        let without = "`env -u OMPI_COMM_WORLD_SIZE -u OMPI_COMM_WORLD_RANK PROGRAM`";
+        assert!(error.contains(without), "{error}");
     }
 
     #[test]

@@ -60,12 +60,40 @@ fn survivors_go_on_where_that_is_asked_for() {
 }
 
 #[test]
-fn one_launcher_of_several_says_so() {
-    let output = rma_run(&["-n", "1", "true"]).env("SLURM_STEP_NUM_TASKS", "4").output().unwrap();
-    succeeds(&output);
-    assert!(stderr(&output).contains("SLURM_STEP_NUM_TASKS=4"), "{}", stderr(&output));
-    let one = rma_run(&["-n", "1", "true"]).env("SLURM_STEP_NUM_TASKS", "1").output().unwrap();
-    assert_eq!(stderr(&one), "");
+fn one_launcher_of_several_is_refused() {
+    let with = |vars: &[(&str, &str)]| {
+        rma_run(&["-n", "1", "true"]).envs(vars.iter().copied()).output().unwrap()
+    };
+    let several = [
+        ("SLURM_STEP_NUM_TASKS", "4"),
+        ("PMI_SIZE", "2"),
+        ("OMPI_COMM_WORLD_SIZE", "2"),
+        ("PMI_ID", "1"),
+        ("PMIX_RANK", "3"),
+        ("PBS_TASKNUM", "2"),
+        ("LSF_PM_TASKID", "2"),
+    ];
+    for (name, value) in several {
+        let output = with(&[(name, value)]);
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        let text = stderr(&output);
+        assert!(text.contains(&format!("{name}={value}")), "{text}");
+        assert!(text.contains(&format!("env -u {name}")), "{text}");
+    }
+    let one = [
+        // The step of one task in a job of many, and the script of a batch job.
+        &[("SLURM_STEP_NUM_TASKS", "1"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")][..],
+        &[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")],
+        &[("PMI_SIZE", "1"), ("PMI_RANK", "0")],
+        &[("OMPI_COMM_WORLD_SIZE", "1"), ("PMIX_RANK", "0")],
+        &[("PBS_TASKNUM", "1")],
+        &[("LSF_PM_TASKID", "1")],
+    ];
+    for vars in one {
+        let output = with(vars);
+        succeeds(&output);
+        assert_eq!(stderr(&output), "", "{vars:?}");
+    }
 }
 
 #[test]

@@ -33,6 +33,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("conformance/tests/pairs/mod.rs", "joins the ranks of two transports"),
     room("launcher/src/bulletin.rs", "maps what ranks tell their launcher"),
     room("launcher/src/inherited.rs", "owns files that this process inherited"),
+    room("launcher/src/pmi/pmix.rs", "calls the library of PMIx"),
     room(
         "launcher/src/run/spawn.rs",
         "work between fork and exec; waiting for a pidfd; the signals of a thread",

@@ -17,7 +17,6 @@ mod config;
 mod cpus;
 pub mod doctor;
 mod driver;
-mod gather;
 mod groups;
 mod hosts;
 mod introduce;
@@ -54,4 +53,10 @@ pub use warden::{NAME as WARDEN_NAME, warden};
 /// When the job could not be started; what happens to a job that runs is in the [`Report`].
 pub fn run(spec: &Spec) -> Result<Report, RunError> {
     driver::run(spec)
+}
+
+/// What says that this process is one of several that another launcher has started, if it is: the
+/// variable, and its value. Each would run a job of its own.
+pub fn one_of_several() -> Option<(&'static str, String)> {
+    crate::foreign::one_of_several(&|name| std::env::var_os(name))
 }

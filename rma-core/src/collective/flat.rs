@@ -21,16 +21,14 @@ use super::near::Near;
 use super::node::TreeOrder;
 use super::operations::Result;
 use super::pieces::Readers;
-use super::reduction::Reduction;
+use super::reduction::ReduceBytes;
 use super::tree::BROADCAST;
 use crate::collective::Communicator;
-use crate::element::Element;
 use crate::error::CollectiveError;
 use crate::memory::lane::PIECES;
 use crate::rank::Rank;
-use bytemuck::{cast_slice, cast_slice_mut};
 use core::cmp::Ordering;
-use core::ops::Range;
+use core::ops::{Deref, Range};
 use std::sync::Arc;
 
 /// What ranks offer each other first, which they do in a tree, too.
@@ -101,19 +99,42 @@ impl<'a> Dealt<'a> {
     }
 }
 
-/// What is combined of one segment.
-struct Partial<E> {
-    /// Of this rank and those below it, down to the last that was heard.
-    low: Vec<E>,
-    /// Of the highest rank, down to the last that was heard, if there is any.
-    high: Vec<E>,
-    has_high: bool,
-    heard: Vec<E>,
+/// Where the bytes of elements that were dealt are.
+struct DealtBytes<'a> {
+    dealt: Dealt<'a>,
+    /// Of an element.
+    width: usize,
 }
 
-impl<E: Element> Partial<E> {
+impl<'a> Deref for DealtBytes<'a> {
+    type Target = Dealt<'a>;
+
+    fn deref(&self) -> &Dealt<'a> {
+        &self.dealt
+    }
+}
+
+impl DealtBytes<'_> {
+    /// Of what the rank at that place combines in a turn.
+    fn range(&self, turn: usize, owner: usize) -> Range<usize> {
+        let Range { start, end } = self.dealt.range(turn, owner);
+        start * self.width..end * self.width
+    }
+}
+
+/// What is combined of one segment.
+struct Partial {
+    /// Of this rank and those below it, down to the last that was heard.
+    low: Vec<u8>,
+    /// Of the highest rank, down to the last that was heard, if there is any.
+    high: Vec<u8>,
+    has_high: bool,
+    heard: Vec<u8>,
+}
+
+impl Partial {
     fn new(len: usize) -> Self {
-        let zeros = || vec![E::zeroed(); len];
+        let zeros = || vec![0; len];
         Self { low: zeros(), high: zeros(), has_high: false, heard: zeros() }
     }
 }
@@ -426,24 +447,25 @@ impl Exchange<'_> {
 
     /// Combines `total` of all ranks of an order, in that order, into that of the ranks that are to
     /// have it; false as in [`allgather_flat`](Self::allgather_flat).
-    pub(super) fn reduce_flat<E: Element>(
+    pub(super) fn reduce_flat(
         &self,
         order: TreeOrder<'_>,
-        total: &mut [E],
-        reduction: &impl Reduction<E>,
+        total: &mut [u8],
+        reduction: &dyn ReduceBytes,
         shares: Shares<'_>,
     ) -> Result<bool> {
-        let (comm, ring) = (self.comm(), self.ring(order));
-        let Some(others) = self.flat(order, size_of_val(total)) else {
+        let (comm, ring, width) = (self.comm(), self.ring(order), reduction.width());
+        let Some(others) = self.flat(order, total.len()) else {
             return Ok(false);
         };
-        let most = self.unit_elements::<E>(size_of_val(total));
+        let most = self.unit_elements(width, total.len());
         if most == 0 {
             return Ok(false);
         }
-        let how = core::iter::once(size_of::<E>() as u64).chain(shares.numbers());
+        let how = core::iter::once(width as u64).chain(shares.numbers());
         self.plan.set(FlatPlan::new(FlatKind::Reduce, how));
-        let dealt = Dealt::new(shares, ring.size as usize, total.len(), most);
+        let dealt = Dealt::new(shares, ring.size as usize, total.len() / width, most);
+        let dealt = DealtBytes { dealt, width };
         // All pieces of so many turns have a place.
         let at_once = (PIECES / ring.size).max(1) as usize;
         let start = self.first_piece();
@@ -451,14 +473,14 @@ impl Exchange<'_> {
         let turns = 0..dealt.turns.min(at_once);
         let early = (turns.len() as u64 * ring.others()).min(PIECES.into());
         self.put_parts((ring, &dealt, turns), 0..early, total, false)?;
-        let offers = self.offer_all(ring, size_of_val(total), start)?;
+        let offers = self.offer_all(ring, total.len(), start)?;
         let Some(lanes) = offers else { return Ok(false) };
         let readers = match shares {
             Shares::All => Readers::All(others),
             Shares::One(root) if root != comm.rank() => Readers::One(root),
             Shares::One(_) | Shares::Own(_) => Readers::None,
         };
-        let mut partial = Partial::new(dealt.segment);
+        let mut partial = Partial::new(dealt.segment * width);
         let mut number = 0;
         for first in (0..dealt.turns).step_by(at_once) {
             let turns = first..dealt.turns.min(first + at_once);
@@ -470,11 +492,11 @@ impl Exchange<'_> {
     }
 
     /// Writes some of the parts that others combine in those turns.
-    fn put_parts<E: Element>(
+    fn put_parts(
         &self,
-        (ring, dealt, turns): (Ring<'_>, &Dealt<'_>, Range<usize>),
+        (ring, dealt, turns): (Ring<'_>, &DealtBytes<'_>, Range<usize>),
         parts: Range<u64>,
-        total: &[E],
+        total: &[u8],
         rings: bool,
     ) -> Result<()> {
         let others = ring.others();
@@ -483,19 +505,19 @@ impl Exchange<'_> {
                 (turns.start + (part / others) as usize, ring.after(part % others + 1));
             let theirs = &total[dealt.range(turn, to.place)];
             let rings = rings && part + others >= parts.end;
-            self.put_piece(Readers::One(to.rank), cast_slice(theirs), rings)
+            self.put_piece(Readers::One(to.rank), theirs, rings)
         })
     }
 
     /// Some turns of a reduction, from that piece on; the piece behind them. The first parts of the
     /// first turn are written.
-    fn reduce_turns<E: Element>(
+    fn reduce_turns(
         &self,
-        (ring, lanes, dealt, turns): (Ring<'_>, &[InLane], &Dealt<'_>, Range<usize>),
+        (ring, lanes, dealt, turns): (Ring<'_>, &[InLane], &DealtBytes<'_>, Range<usize>),
         number: u64,
-        total: &mut [E],
-        reduction: &impl Reduction<E>,
-        partial: &mut Partial<E>,
+        total: &mut [u8],
+        reduction: &dyn ReduceBytes,
+        partial: &mut Partial,
         readers: &Readers,
     ) -> Result<u64> {
         let (others, place) = (ring.others(), usize::from(ring.own));
@@ -510,7 +532,7 @@ impl Exchange<'_> {
                 let (turn, step) = of(part);
                 let own = dealt.range(turn, place);
                 let lane = &lanes[step as usize - 1];
-                let theirs = cast_slice_mut(&mut partial.heard[..own.len()]);
+                let theirs = &mut partial.heard[..own.len()];
                 self.get_piece(lane, number + part, theirs, part + others >= some.end)?;
                 self.hear((ring, step), &mut total[own], reduction, partial);
             }
@@ -521,7 +543,7 @@ impl Exchange<'_> {
         }
         for turn in turns.clone() {
             let own = &total[dealt.range(turn, place)];
-            self.put_piece(readers.clone(), cast_slice(own), turn + 1 == turns.end)?;
+            self.put_piece(readers.clone(), own, turn + 1 == turns.end)?;
         }
         let reads = match dealt.shares {
             Shares::One(root) => root == self.comm().rank(),
@@ -530,7 +552,7 @@ impl Exchange<'_> {
         for (step, lane) in (1..).zip(lanes).filter(|_| reads) {
             for (number, turn) in (results..).zip(turns.clone()) {
                 let theirs = &mut total[dealt.range(turn, ring.before(step).place)];
-                self.get_piece(lane, number, cast_slice_mut(theirs), turn + 1 == turns.end)?;
+                self.get_piece(lane, number, theirs, turn + 1 == turns.end)?;
             }
         }
         Ok(results + turns.len() as u64)
@@ -538,12 +560,12 @@ impl Exchange<'_> {
 
     /// Combines a segment of this rank with what was heard for it from another; with the last one,
     /// it is done.
-    fn hear<E: Element>(
+    fn hear(
         &self,
         (ring, step): (Ring<'_>, u64),
-        own: &mut [E],
-        reduction: &impl Reduction<E>,
-        partial: &mut Partial<E>,
+        own: &mut [u8],
+        reduction: &dyn ReduceBytes,
+        partial: &mut Partial,
     ) {
         let (from, place, len) = (ring.before(step).place, usize::from(ring.own), own.len());
         let Partial { low, high, has_high, heard } = partial;
@@ -554,12 +576,12 @@ impl Exchange<'_> {
         // Each is the next lower one, around the ring: it comes before what was heard so far.
         match from.cmp(&place) {
             Ordering::Less => {
-                self.combine(reduction, &mut heard[..len], &low[..len]);
+                self.combine_bytes(reduction, &mut heard[..len], &low[..len]);
                 core::mem::swap(heard, low);
             }
             _ => {
                 if *has_high {
-                    self.combine(reduction, &mut heard[..len], &high[..len]);
+                    self.combine_bytes(reduction, &mut heard[..len], &high[..len]);
                 }
                 core::mem::swap(heard, high);
                 *has_high = true;
@@ -567,7 +589,7 @@ impl Exchange<'_> {
         }
         if step == ring.others() {
             if *has_high {
-                self.combine(reduction, &mut low[..len], &high[..len]);
+                self.combine_bytes(reduction, &mut low[..len], &high[..len]);
             }
             own.copy_from_slice(&low[..len]);
         }

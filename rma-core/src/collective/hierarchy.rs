@@ -6,11 +6,9 @@ use super::flat::Shares;
 use super::node::TreeOrder;
 use super::operations::{Result, bruck};
 use super::pieces::Readers;
-use super::reduction::Reduction;
+use super::reduction::ReduceBytes;
 use super::tree::BROADCAST;
-use crate::element::Element;
 use crate::rank::Rank;
-use bytemuck::cast_slice_mut;
 
 /// To the first rank, from a root whose leader others do not know.
 const BRING: u32 = 1;
@@ -85,10 +83,10 @@ impl Exchange<'_> {
 
     /// Combines `total` of all ranks towards the first, where nodes may do so one by one: if that
     /// is in their order, or if any order will do. Otherwise in a tree of all.
-    pub(super) fn reduce_all<E: Element>(
+    pub(super) fn reduce_all(
         &self,
-        total: &mut [E],
-        reduction: &impl Reduction<E>,
+        total: &mut [u8],
+        reduction: &dyn ReduceBytes,
         any_order: bool,
     ) -> Result<()> {
         let node = self.comm().inner.node.neighbours();
@@ -104,14 +102,14 @@ impl Exchange<'_> {
     }
 
     /// Combines `total` of all ranks, for all.
-    pub(super) fn allreduce_all<E: Element>(
+    pub(super) fn allreduce_all(
         &self,
-        total: &mut [E],
-        reduction: &impl Reduction<E>,
+        total: &mut [u8],
+        reduction: &dyn ReduceBytes,
         any_order: bool,
     ) -> Result<()> {
         self.reduce_all(total, reduction, any_order)?;
-        self.broadcast_all(Rank(0), cast_slice_mut(total))
+        self.broadcast_all(Rank(0), total)
     }
 
     /// Collects `mine` of all ranks, where nodes may do so one by one; otherwise `false`.

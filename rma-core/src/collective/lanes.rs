@@ -332,10 +332,10 @@ impl Exchange<'_> {
         (bytes / IN_PIECES).next_multiple_of(64).max(UNIT_LEAST).min(most)
     }
 
-    /// Elements in a piece of such a payload; 0 if a piece holds none.
-    pub(super) fn unit_elements<E>(&self, bytes: usize) -> usize {
-        let unit = self.unit(bytes).max(size_of::<E>().min(self.unit(usize::MAX / 2)));
-        unit / size_of::<E>().max(1)
+    /// Elements of `width` bytes in a piece of such a payload; 0 if a piece holds none.
+    pub(super) fn unit_elements(&self, width: usize, bytes: usize) -> usize {
+        let unit = self.unit(bytes).max(width.min(self.unit(usize::MAX / 2)));
+        unit / width.max(1)
     }
 
     /// As [`next_piece`](Self::next_piece), of a lane that is opened if it can be.

@@ -2,14 +2,14 @@
 use super::exchange::Exchange;
 use super::flat::Shares;
 use super::node::{Node, TreeOrder};
-use super::reduction::Reduction;
+use super::reduction::{Reduction, Typed};
 use super::tree::elements;
 use super::turn::Turn;
 use crate::collective::Communicator;
 use crate::element::Element;
 use crate::error::CollectiveError;
 use crate::rank::Rank;
-use bytemuck::{bytes_of, cast_slice, cast_slice_mut};
+use bytemuck::{bytes_of, bytes_of_mut, cast_slice, cast_slice_mut};
 use core::slice;
 
 /// What ranks tell each other at a mere meeting; other kinds are those of what is made there.
@@ -226,7 +226,8 @@ impl Communicator {
         }
         let runtime = self.runtime("allreduce")?;
         let (exchange, mut total) = (Exchange::start(&runtime, "allreduce")?, [mine]);
-        exchange.allreduce_all(&mut total, &combine, true)?;
+        let reduction = Typed::<E, _>::new(&combine);
+        exchange.allreduce_all(bytes_of_mut(&mut total), &reduction, true)?;
         Ok(total[0])
     }
 
@@ -269,13 +270,13 @@ impl Communicator {
         let exchange = Exchange::start(self, what)?;
         check_root(&exchange, root)?;
         check_defined(&exchange, reduction)?;
-        let mut total = mine.to_vec();
-        let order = TreeOrder::From(Rank(0));
-        if exchange.reduce_flat(order, &mut total, reduction, Shares::One(root))? {
+        let (mut total, reduction) = (mine.to_vec(), Typed::new(reduction));
+        let (bytes, order) = (cast_slice_mut(&mut total), TreeOrder::From(Rank(0)));
+        if exchange.reduce_flat(order, bytes, &reduction, Shares::One(root))? {
             return Ok((self.rank() == root).then_some(total));
         }
         // Ranks combine in order whatever the root, so that rank 0 has the result.
-        exchange.reduce_all(&mut total, reduction, false)?;
+        exchange.reduce_all(bytes, &reduction, false)?;
         match self.rank() {
             Rank(0) if root == Rank(0) => Ok(Some(total)),
             Rank(0) => {
@@ -309,10 +310,11 @@ impl Communicator {
     ) -> Result<()> {
         let exchange = Exchange::start(self, what)?;
         check_defined(&exchange, reduction)?;
-        if exchange.reduce_flat(TreeOrder::From(Rank(0)), total, reduction, Shares::All)? {
+        let (total, reduction) = (cast_slice_mut(total), Typed::new(reduction));
+        if exchange.reduce_flat(TreeOrder::From(Rank(0)), total, &reduction, Shares::All)? {
             return Ok(());
         }
-        exchange.allreduce_all(total, reduction, false)
+        exchange.allreduce_all(total, &reduction, false)
     }
 
     /// Combines `mine` of every rank element by element and deals the result: `counts[r]` elements
@@ -336,11 +338,12 @@ impl Communicator {
         check_defined(&exchange, &reduction)?;
         let own = counts[usize::from(self.rank())];
         let (mut total, order) = (mine.to_vec(), TreeOrder::From(Rank(0)));
-        if exchange.reduce_flat(order, &mut total, &reduction, Shares::Own(counts))? {
+        let (bytes, reduction) = (cast_slice_mut(&mut total), Typed::new(&reduction));
+        if exchange.reduce_flat(order, bytes, &reduction, Shares::Own(counts))? {
             let before: usize = counts[..usize::from(self.rank())].iter().sum();
             return Ok(total[before..][..own].to_vec());
         }
-        exchange.reduce_all(&mut total, &reduction, false)?;
+        exchange.reduce_all(bytes, &reduction, false)?;
         if self.rank() != Rank(0) {
             let share = exchange.receive_exactly(Rank(0), 1, own * size_of::<E>())?;
             return Ok(elements(&share));

@@ -5,12 +5,11 @@ use super::contributions::{PART, PayloadPart};
 use super::exchange::{Exchange, parts};
 use super::lanes::{FlatKind, FlatPlan, InLane, OfferKind};
 use super::node::TreeOrder;
-use super::reduction::Reduction;
+use super::reduction::{ReduceBytes, Reduction};
 use crate::element::Element;
 use crate::error::CollectiveError;
 use crate::rank::Rank;
 use bytemuck::allocation::pod_collect_to_vec;
-use bytemuck::{cast_slice, cast_slice_mut};
 
 // Two ranks that meet in two orders of one operation do so in one of these only.
 const GATHER: u32 = 0;
@@ -115,50 +114,50 @@ impl Exchange<'_> {
 
     /// Combines `total` of all ranks of an order, in that order, towards the first: then it is that
     /// of this rank and those behind it in the tree.
-    pub(super) fn reduce_into<E: Element>(
+    pub(super) fn reduce_into(
         &self,
         order: TreeOrder<'_>,
-        total: &mut [E],
-        reduction: &impl Reduction<E>,
+        total: &mut [u8],
+        reduction: &dyn ReduceBytes,
     ) -> Result<(), CollectiveError> {
-        if matches!(order, TreeOrder::Leaders(..)) && PART.is_multiple_of(size_of::<E>() as u64) {
+        let whole = PART.is_multiple_of(reduction.width() as u64);
+        if matches!(order, TreeOrder::Leaders(..)) && whole {
             return self.reduce_parts(order, total, reduction);
         }
         let TreePlace { parent, children } = self.place_in(order);
         for (child, _) in children.into_iter().rev() {
-            let got = self.receive_exactly(child, REDUCE, size_of_val(total))?;
-            self.combine(reduction, total, &elements(&got));
+            let got = self.receive_exactly(child, REDUCE, total.len())?;
+            self.combine_bytes(reduction, total, &got);
         }
         if let Some(parent) = parent {
-            self.send(parent, REDUCE, cast_slice(total))?;
+            self.send(parent, REDUCE, total)?;
         }
         Ok(())
     }
 
     /// As [`reduce_into`](Self::reduce_into), by messages: each part goes on at once, while the
     /// next one comes. Parts hold whole elements.
-    fn reduce_parts<E: Element>(
+    fn reduce_parts(
         &self,
         order: TreeOrder<'_>,
-        total: &mut [E],
-        reduction: &impl Reduction<E>,
+        total: &mut [u8],
+        reduction: &dyn ReduceBytes,
     ) -> Result<(), CollectiveError> {
         let TreePlace { parent, children } = self.place_in(order);
-        let (whole, each) = (total.len(), PART as usize / size_of::<E>());
-        let mut heard = vec![E::zeroed(); if children.is_empty() { 0 } else { whole.min(each) }];
-        for number in 0..parts(size_of_val(total)) {
+        let (whole, each) = (total.len(), PART as usize);
+        let mut heard = vec![0; if children.is_empty() { 0 } else { whole.min(each) }];
+        for number in 0..parts(whole) {
             let first = number as usize * each;
             let range = first..whole.min(first + each);
             for (child, _) in children.iter().rev() {
                 self.expect(*child, REDUCE);
                 let part = self.take(*child, REDUCE, number)?;
                 let heard = &mut heard[..range.len()];
-                let rest = size_of_val(&total[first..]);
-                self.copy_part(*child, &part, rest, cast_slice_mut(heard))?;
-                self.combine(reduction, &mut total[range.clone()], heard);
+                self.copy_part(*child, &part, whole - first, heard)?;
+                self.combine_bytes(reduction, &mut total[range.clone()], heard);
             }
             if let Some(parent) = parent {
-                self.send_part(parent, REDUCE, cast_slice(total), number)?;
+                self.send_part(parent, REDUCE, total, number)?;
             }
         }
         Ok(())
@@ -261,5 +260,16 @@ impl Exchange<'_> {
     ) {
         let _calls = self.comm().inner.calls_user();
         reduction.combine_all(earlier, later);
+    }
+
+    /// As [`combine`](Self::combine), of elements' bytes.
+    pub(super) fn combine_bytes(
+        &self,
+        reduction: &dyn ReduceBytes,
+        earlier: &mut [u8],
+        later: &[u8],
+    ) {
+        let _calls = self.comm().inner.calls_user();
+        reduction.combine(earlier, later);
     }
 }

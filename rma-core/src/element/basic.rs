@@ -163,6 +163,17 @@ impl BasicType {
         })
     }
 
+    /// The unsigned integer as wide as a signed one; of other types, the type itself.
+    pub(super) const fn unsigned(self) -> Self {
+        match self {
+            Self::I8 => Self::U8,
+            Self::I16 => Self::U16,
+            Self::I32 => Self::U32,
+            Self::I64 => Self::U64,
+            other => other,
+        }
+    }
+
     /// Whether `op` is defined on it.
     #[inline]
     pub(crate) const fn has(self, op: Op) -> bool {

@@ -22,7 +22,22 @@ impl BasicType {
     ///
     /// When one of both does not hold a whole number of elements.
     pub(crate) fn combine(self, op: Op, old: &mut [u8], operands: &[u8]) {
-        self.visit(Combine { op, old, operands });
+        if op == Op::Replace && self != Self::BOOL {
+            let len = old.len().min(operands.len());
+            return old[..len].copy_from_slice(&operands[..len]);
+        }
+        let with_code = if self.has_code(op) { self } else { self.unsigned() };
+        with_code.visit(Combine { op, old, operands });
+    }
+
+    /// Whether its own code combines by `op`. Signed integers have minimum and maximum only: all
+    /// else is the same for unsigned ones.
+    const fn has_code(self, op: Op) -> bool {
+        match op {
+            Op::Min | Op::Max => self.has(op),
+            Op::Replace => self.to_wire() == Self::BOOL.to_wire(),
+            _ => self.has(op) && self.to_wire() == self.unsigned().to_wire(),
+        }
     }
 }
 
@@ -40,10 +55,12 @@ impl Visitor for Combine<'_> {
         let Self { op, old, operands } = self;
         let (old, operands) = (cast_slice_mut(old), cast_slice(operands));
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if is_x86_feature_detected!("avx2") {
+        match is_x86_feature_detected!("avx2") {
             // SAFETY: the CPU has what the function is compiled for.
-            return unsafe { loops_wide::<E>(op, old, operands) };
+            true => unsafe { loops_wide::<E>(op, old, operands) },
+            false => loops_narrow::<E>(op, old, operands),
         }
+        #[cfg(any(not(target_arch = "x86_64"), miri))]
         loops::<E>(op, old, operands);
     }
 }
@@ -55,14 +72,22 @@ fn loops_wide<E: BasicElement>(op: Op, old: &mut [Unaligned<E>], operands: &[Una
     loops(op, old, operands);
 }
 
-/// The operation is known in each loop, so that it vectorises; there are none for operations that
-/// the type does not have. S-H1
+/// For CPUs that are older than 2013: cold, so that the compiler makes little of it.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cold]
+#[inline(never)]
+fn loops_narrow<E: BasicElement>(op: Op, old: &mut [Unaligned<E>], operands: &[Unaligned<E>]) {
+    loops(op, old, operands);
+}
+
+/// The operation is known in each loop, so that it vectorises; there are none for operations of
+/// which the type has no code. S-H1
 #[inline(always)]
 fn loops<E: BasicElement>(op: Op, old: &mut [Unaligned<E>], operands: &[Unaligned<E>]) {
     macro_rules! by_op { ($($op:ident),*) => {
         match op {
             $(Op::$op => {
-                if const { E::BASIC.has(Op::$op) } {
+                if const { E::BASIC.has_code(Op::$op) } {
                     for (old, operand) in old.iter_mut().zip(operands) {
                         old.0 = E::combine(Op::$op, old.0, operand.0);
                     }

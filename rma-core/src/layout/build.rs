@@ -46,22 +46,24 @@ impl Layout {
 
     /// Blocks at displacements, each of a length of its own, both in extents.
     pub fn indexed(&self, blocks: &[(i64, u64)]) -> Result<Self, LayoutError> {
-        Self::assemble(blocks.iter().map(|(at, length)| Ok((self.extents(*at)?, *length, self))))
+        Self::assemble(
+            &mut blocks.iter().map(|(at, length)| Ok((self.extents(*at)?, *length, self))),
+        )
     }
 
     /// As [`indexed`](Self::indexed), with displacements in bytes.
     pub fn hindexed(&self, blocks: &[(i64, u64)]) -> Result<Self, LayoutError> {
-        Self::assemble(blocks.iter().map(|(at, length)| Ok((*at, *length, self))))
+        Self::assemble(&mut blocks.iter().map(|(at, length)| Ok((*at, *length, self))))
     }
 
     /// Blocks of `block_length` copies at displacements, in extents.
     pub fn indexed_block(&self, block_length: u64, at: &[i64]) -> Result<Self, LayoutError> {
-        Self::assemble(at.iter().map(|at| Ok((self.extents(*at)?, block_length, self))))
+        Self::assemble(&mut at.iter().map(|at| Ok((self.extents(*at)?, block_length, self))))
     }
 
     /// As [`indexed_block`](Self::indexed_block), with displacements in bytes.
     pub fn hindexed_block(&self, block_length: u64, at: &[i64]) -> Result<Self, LayoutError> {
-        Self::assemble(at.iter().map(|at| Ok((*at, block_length, self))))
+        Self::assemble(&mut at.iter().map(|at| Ok((*at, block_length, self))))
     }
 
     /// Blocks at displacements in bytes, of a length and a layout of their own: MPI's struct.
@@ -78,7 +80,7 @@ impl Layout {
     /// # Ok::<(), rma_core::LayoutError>(())
     /// ```
     pub fn structure(blocks: &[(i64, u64, Self)]) -> Result<Self, LayoutError> {
-        Self::assemble(blocks.iter().map(|(at, count, layout)| Ok((*at, *count, layout))))
+        Self::assemble(&mut blocks.iter().map(|(at, count, layout)| Ok((*at, *count, layout))))
     }
 
     /// Part of an array of any number of dimensions: `subsizes` elements from `starts` on, of an
@@ -115,7 +117,7 @@ impl Layout {
             at = fits(offset.and_then(|offset| at.checked_add(offset)), DISPLACEMENT)?;
             stride = fits(multiple(stride, size), "the array")?;
         }
-        Self::assemble(core::iter::once(Ok((at, 1, &layout))))?.resized(0, stride)
+        Self::assemble(&mut core::iter::once(Ok((at, 1, &layout))))?.resized(0, stride)
     }
 
     /// The same bytes, with another lower bound and extent.
@@ -160,7 +162,7 @@ impl Layout {
 
     /// Blocks one after the other, in the order of the type map.
     fn assemble<'l>(
-        blocks: impl Iterator<Item = Result<Placement<'l>, LayoutError>>,
+        blocks: &mut dyn Iterator<Item = Result<Placement<'l>, LayoutError>>,
     ) -> Result<Self, LayoutError> {
         let (mut size, mut bounds) = (0u64, Bounds::NONE);
         let (mut fingerprint, mut overlaps) = (Fingerprint::NOTHING, false);

@@ -6,7 +6,6 @@ mod address;
 mod agent;
 mod link;
 mod list;
-mod rumours;
 mod talk;
 
 use std::ffi::OsString;
@@ -23,7 +22,6 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::link::{Answered, Said, Stream};
-use self::rumours::{Message, Rumours};
 use self::talk::{Order, Print, Task, Word};
 use super::cpus::ranges;
 use super::driver::Input;
@@ -33,6 +31,7 @@ use super::query::Seen;
 use super::report::RunError;
 use super::spec::{Spec, Stdin};
 use super::start::in_foreground;
+use crate::rumours::{Message, Rumours};
 use crate::{BOOTSTRAP_VAR, JOB_VAR, RANK_VAR, SECRET_VAR, wire};
 
 pub use self::agent::agent;

@@ -4,14 +4,14 @@ use crate::wire::{FromLauncher, gather_fits};
 
 /// An answer to one rank's part.
 #[derive(Debug, PartialEq)]
-pub(super) struct Answer {
-    pub(super) ranks: Vec<u32>,
-    pub(super) message: FromLauncher,
+pub(crate) struct Answer {
+    pub(crate) ranks: Vec<u32>,
+    pub(crate) message: FromLauncher,
 }
 
 /// Parts of the exchange that is going on.
 #[derive(Debug)]
-pub(super) struct Gather {
+pub(crate) struct Gather {
     parts: Vec<Option<Vec<u8>>>,
     waiting: usize,
     /// Bytes of all parts so far.
@@ -21,13 +21,13 @@ pub(super) struct Gather {
 }
 
 impl Gather {
-    pub(super) fn new(ranks: u32) -> Gather {
+    pub(crate) fn new(ranks: u32) -> Gather {
         Gather { parts: vec![None; ranks as usize], waiting: 0, total: 0, gone: None }
     }
 
     /// `rank` hands in its part. A rank has at most one part in an exchange: its connection sees
     /// to that.
-    pub(super) fn handle_part(&mut self, rank: u32, mine: Vec<u8>) -> Option<Answer> {
+    pub(crate) fn handle_part(&mut self, rank: u32, mine: Vec<u8>) -> Option<Answer> {
         if let Some(gone) = self.gone {
             return Some(Answer {
                 ranks: vec![rank],
@@ -57,12 +57,12 @@ impl Gather {
     }
 
     /// Whether `rank` waits for others in the exchange that is going on.
-    pub(super) fn waits(&self, rank: u32) -> bool {
+    pub(crate) fn waits(&self, rank: u32) -> bool {
         self.parts.get(rank as usize).is_some_and(Option::is_some)
     }
 
     /// `rank` takes part in no further exchange: the ranks that wait would wait for ever.
-    pub(super) fn handle_gone(&mut self, rank: u32) -> Option<Answer> {
+    pub(crate) fn handle_gone(&mut self, rank: u32) -> Option<Answer> {
         let gone = *self.gone.get_or_insert(rank);
         let ranks = self.take_waiting();
         self.parts.fill(None);

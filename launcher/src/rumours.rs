@@ -8,10 +8,10 @@ use crate::client::Fate;
 use crate::wire::FromLauncher;
 
 /// For which ranks, and what.
-pub(super) type Message = (Vec<u32>, FromLauncher);
+pub(crate) type Message = (Vec<u32>, FromLauncher);
 
 #[derive(Debug)]
-pub(super) struct Rumours {
+pub(crate) struct Rumours {
     hosts: Vec<Range<u32>>,
     fates: Vec<Option<Fate>>,
     /// Ranks that listen.
@@ -22,20 +22,20 @@ pub(super) struct Rumours {
 
 impl Rumours {
     /// Nobody has joined.
-    pub(super) fn new(hosts: Vec<Range<u32>>) -> Rumours {
+    pub(crate) fn new(hosts: Vec<Range<u32>>) -> Rumours {
         let ranks = hosts.last().map_or(0, |last| last.end) as usize;
         let heralds = vec![None; hosts.len()];
         Rumours { hosts, fates: vec![None; ranks], listening: vec![false; ranks], heralds }
     }
 
     /// `rank` listens from now on.
-    pub(super) fn joined(&mut self, rank: u32) -> Vec<Message> {
+    pub(crate) fn joined(&mut self, rank: u32) -> Vec<Message> {
         self.listens(rank, true);
         self.choose_heralds()
     }
 
     /// `rank` listens no more. If it never said how it left, it failed.
-    pub(super) fn disconnected(&mut self, rank: u32) -> Vec<Message> {
+    pub(crate) fn disconnected(&mut self, rank: u32) -> Vec<Message> {
         self.listens(rank, false);
         let told = self.fates.get(rank as usize).copied().flatten();
         match told {
@@ -46,13 +46,13 @@ impl Rumours {
 
     /// `rank` has exited a while ago. If it listened, and never said how it left, it failed: what
     /// it has started may keep its connection open.
-    pub(super) fn parted(&mut self, rank: u32) -> Vec<Message> {
+    pub(crate) fn parted(&mut self, rank: u32) -> Vec<Message> {
         if self.is_listening(rank) { self.gone(rank, Fate::Failed) } else { Vec::new() }
     }
 
     /// `rank` is no part of the job any more. The first word of it stands, but one that left in
     /// order may find out later that it holds locks.
-    pub(super) fn gone(&mut self, rank: u32, fate: Fate) -> Vec<Message> {
+    pub(crate) fn gone(&mut self, rank: u32, fate: Fate) -> Vec<Message> {
         let Some(known) = self.fates.get_mut(rank as usize) else { return Vec::new() };
         match (*known, fate) {
             (None, _) | (Some(Fate::Departed), Fate::Holding) => *known = Some(fate),

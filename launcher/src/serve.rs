@@ -1,0 +1,684 @@
+//! What `rma-run` does for the bootstrap of its ranks, where no `rma-run` is: a thread of rank 0
+//! lets the ranks in, exchanges what they say, tells those of other nodes who is gone, and has the
+//! launcher of the job end it when a rank is lost.
+
+use std::collections::HashSet;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::ops::Range;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::client::{Fate, Host, Job, SettingSource};
+use crate::codec::Wire;
+use crate::gather::{Answer, Gather};
+use crate::rumours::{Message, Rumours};
+use crate::start::Secret;
+use crate::wire::{
+    self, Challenge, FRAME_MAX, FromLauncher, HELLO_MAX, Hello, Nonce, Proof, Refusal, Reply,
+    ToLauncher,
+};
+
+/// How long ranks may take to come, all of which have met before; and a caller, to say hello.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(60);
+/// Callers besides ranks whose hello is awaited; of more, the oldest is dropped.
+const STRANGERS: usize = 64;
+/// Pause when no connection can be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long ranks have to end in an error of their own when one is lost.
+pub(crate) const GRACE: Duration = Duration::from_secs(1);
+/// Addresses that ranks of other nodes are told, at most.
+const ADDRESSES: usize = 8;
+/// Bytes that are read from a caller before others have their turn.
+const TURN: usize = 1 << 20;
+
+/// Has the launcher of the job end it.
+pub(crate) type Abort = Box<dyn Fn() + Send>;
+
+/// A port where ranks of the job will be let in.
+#[derive(Debug)]
+pub(crate) struct Door {
+    listener: TcpListener,
+    secret: Secret,
+    nodes: Vec<Range<u32>>,
+}
+
+/// The thread that serves.
+#[derive(Debug)]
+pub(crate) struct Served(JoinHandle<()>);
+
+impl Served {
+    /// Waits until all ranks have left, or the job is being ended.
+    pub(crate) fn join(self) {
+        // It has said what went wrong, if it panicked.
+        let _ = self.0.join();
+    }
+}
+
+impl Door {
+    /// Listens where all of the nodes reach it.
+    pub(crate) fn open(nodes: Vec<Range<u32>>) -> io::Result<Door> {
+        let any = if nodes.len() > 1 { Ipv4Addr::UNSPECIFIED } else { Ipv4Addr::LOCALHOST };
+        let listener = TcpListener::bind((any, 0))?;
+        listener.set_nonblocking(true)?;
+        Ok(Door { listener, secret: Secret(wire::random()?), nodes })
+    }
+
+    /// The secret of the job.
+    pub(crate) fn secret(&self) -> [u8; 32] {
+        self.secret.0
+    }
+
+    /// Where it listens, as this rank reaches it.
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        Ok((Ipv4Addr::LOCALHOST, self.listener.local_addr()?.port()).into())
+    }
+
+    /// Where ranks may reach it, those of other nodes first.
+    pub(crate) fn addresses(&self) -> io::Result<Vec<String>> {
+        let here = self.address()?;
+        let mut addresses = Vec::new();
+        if self.nodes.len() > 1 {
+            let own = own_addresses().into_iter().take(ADDRESSES);
+            addresses.extend(own.map(|address| SocketAddr::from((address, here.port()))));
+        }
+        addresses.push(here);
+        Ok(addresses.into_iter().map(|address| address.to_string()).collect())
+    }
+
+    /// Lets ranks in.
+    pub(crate) fn serve(self, abort: Abort) -> io::Result<Served> {
+        let Door { listener, secret, nodes } = self;
+        let size = nodes.last().map_or(0, |last| last.end);
+        let server = Server {
+            listener,
+            secret,
+            size,
+            gather: Gather::new(size),
+            rumours: Rumours::new(nodes.clone()),
+            nodes,
+            joined: vec![false; size as usize],
+            noted: HashSet::new(),
+            callers: Vec::new(),
+            elsewhere: None,
+            started: Instant::now(),
+            lost: None,
+            abort,
+        };
+        let builder = std::thread::Builder::new().name("rma-bootstrap".into());
+        builder.spawn(move || server.run()).map(Served)
+    }
+}
+
+/// Addresses of this machine, but loop-back.
+fn own_addresses() -> Vec<Ipv4Addr> {
+    let table = std::fs::read_to_string("/proc/net/fib_trie").unwrap_or_default();
+    let own = local_in(&table);
+    if !own.is_empty() {
+        return own;
+    }
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let found = (name.trim(), 0).to_socket_addrs().map(Vec::from_iter).unwrap_or_default();
+    let addresses = found.into_iter().filter_map(|address| match address.ip() {
+        IpAddr::V4(address) if !address.is_loopback() => Some(address),
+        _ => None,
+    });
+    addresses.collect()
+}
+
+/// Those of `/proc/net/fib_trie`, where a line `|-- ADDRESS` is followed by what kind it is.
+fn local_in(table: &str) -> Vec<Ipv4Addr> {
+    let mut found: Vec<Ipv4Addr> = Vec::new();
+    let mut last = None;
+    for line in table.lines().map(str::trim) {
+        if let Some(address) = line.strip_prefix("|-- ") {
+            last = address.parse::<Ipv4Addr>().ok();
+        } else if line.starts_with("/32 host LOCAL")
+            && let Some(address) = last
+            && !address.is_loopback()
+            && !found.contains(&address)
+        {
+            found.push(address);
+        }
+    }
+    found
+}
+
+/// Who is connected.
+#[derive(Debug)]
+struct Caller {
+    stream: TcpStream,
+    since: Instant,
+    stage: Stage,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    /// To be dropped when all is written.
+    is_over: bool,
+    /// It hung up, or is to be dropped at once.
+    is_gone: bool,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Its hello is awaited.
+    Stranger { nonce: Nonce },
+    /// It knows the secret, and waits for its part of the job.
+    Guest { nonce: Nonce, hello: Hello },
+    /// A rank of the job.
+    Rank { rank: u32, has_left: bool },
+}
+
+struct Server {
+    listener: TcpListener,
+    secret: Secret,
+    size: u32,
+    nodes: Vec<Range<u32>>,
+    joined: Vec<bool>,
+    gather: Gather,
+    rumours: Rumours,
+    /// What was printed already.
+    noted: HashSet<String>,
+    callers: Vec<Caller>,
+    /// The address of this host that ranks of other nodes came to.
+    elsewhere: Option<IpAddr>,
+    started: Instant,
+    /// When a rank was lost first.
+    lost: Option<Instant>,
+    abort: Abort,
+}
+
+impl Server {
+    fn run(mut self) {
+        while self.goes_on() {
+            self.wait();
+            self.accept();
+            for at in 0..self.callers.len() {
+                self.hear(at);
+            }
+            self.welcome_guests();
+            self.look_around();
+            self.callers.iter_mut().for_each(Caller::write);
+            for at in 0..self.callers.len() {
+                if self.callers[at].is_gone {
+                    self.forget(at);
+                }
+            }
+            self.callers.retain(|caller| !caller.is_gone);
+        }
+        if self.lost.is_some() && !self.callers.is_empty() {
+            (self.abort)();
+        }
+    }
+
+    /// Whether ranks are there, or come, and none was lost a while ago.
+    fn goes_on(&self) -> bool {
+        let is_open = self.callers.iter().any(Caller::is_rank) || self.joined.contains(&false);
+        is_open && self.lost.is_none_or(|since| since.elapsed() < GRACE)
+    }
+
+    /// Until something can be read or written, or a time limit is near.
+    fn wait(&self) {
+        let limits = [
+            self.lost.map(|since| since + GRACE),
+            self.joined.contains(&false).then_some(self.started + HELLO_TIMEOUT),
+        ];
+        let hellos = self.callers.iter().filter(|caller| !caller.is_rank());
+        let hellos = hellos.map(|caller| caller.since + HELLO_TIMEOUT);
+        let limit = limits.into_iter().flatten().chain(hellos).min();
+        let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()));
+        // A little later than the limit, so that it is past.
+        let left = left.and_then(|left| Timespec::try_from(left + Duration::from_millis(1)).ok());
+        let mut all = vec![PollFd::new(&self.listener, PollFlags::IN)];
+        all.extend(self.callers.iter().map(|caller| {
+            let write = if caller.output.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+            PollFd::new(&caller.stream, PollFlags::IN | write)
+        }));
+        // If that fails, for a signal, all are looked at.
+        let _ = poll(&mut all, left.as_ref());
+    }
+
+    fn accept(&mut self) {
+        loop {
+            match self.listener.accept() {
+                // One that cannot be had does not come.
+                Ok((stream, _)) => drop(self.greet(stream)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                // For lack of descriptors, for example.
+                Err(_) => break std::thread::sleep(ACCEPT_PAUSE),
+            }
+        }
+        let strangers = self.callers.iter().filter(|caller| !caller.is_rank()).count();
+        let most = self.size as usize + STRANGERS;
+        let many = self.callers.iter_mut().filter(|caller| !caller.is_rank());
+        many.take(strangers.saturating_sub(most)).for_each(|caller| caller.is_gone = true);
+    }
+
+    fn greet(&mut self, stream: TcpStream) -> io::Result<()> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        let nonce = wire::random()?;
+        let challenge = Challenge { magic: wire::MAGIC, version: wire::VERSION, nonce };
+        let (input, output) = (Vec::new(), wire::encode(&challenge)?);
+        let (stage, since) = (Stage::Stranger { nonce }, Instant::now());
+        let caller = Caller { stream, since, stage, input, output, is_over: false, is_gone: false };
+        self.callers.push(caller);
+        Ok(())
+    }
+
+    /// Takes what a caller has said.
+    fn hear(&mut self, at: usize) {
+        self.callers[at].read();
+        loop {
+            let caller = &mut self.callers[at];
+            if caller.is_over {
+                return;
+            }
+            let taken = match caller.stage {
+                Stage::Stranger { nonce } => match caller.take(HELLO_MAX) {
+                    Ok(Some(hello)) => {
+                        self.admit(at, nonce, hello);
+                        continue;
+                    }
+                    taken => taken.map(drop),
+                },
+                // It waits for an answer.
+                Stage::Guest { .. } => return,
+                Stage::Rank { rank, has_left } => match caller.take(FRAME_MAX) {
+                    Ok(Some(said)) => {
+                        self.listen(at, rank, has_left, said);
+                        continue;
+                    }
+                    taken => taken.map(drop),
+                },
+            };
+            if taken.is_err() {
+                self.callers[at].is_gone = true;
+            }
+            return;
+        }
+    }
+
+    fn admit(&mut self, at: usize, nonce: Nonce, hello: Hello) {
+        let place = self.joined.get_mut(hello.rank as usize);
+        let refusal = if wire::rank_mac(&self.secret.0, &nonce, &hello) != Proof(hello.mac) {
+            Some(Refusal::Secret)
+        } else if hello.version != wire::VERSION {
+            Some(Refusal::Version { launcher: wire::VERSION })
+        } else {
+            match place {
+                None => Some(Refusal::RankOutOfRange { size: self.size }),
+                Some(true) => Some(Refusal::RankTaken),
+                Some(free) => {
+                    *free = true;
+                    None
+                }
+            }
+        };
+        let is_here = self.nodes.first().is_some_and(|first| first.contains(&hello.rank));
+        let caller = &mut self.callers[at];
+        match refusal {
+            Some(why) => caller.end_with(&Reply::Refused(why)),
+            None => {
+                if !is_here && let Ok(address) = caller.stream.local_addr() {
+                    self.elsewhere.get_or_insert(address.ip());
+                }
+                caller.stage = Stage::Guest { nonce, hello };
+            }
+        }
+    }
+
+    /// Tells guests of their job; those of this node as soon as it is known at which address ranks
+    /// of other nodes reach it.
+    fn welcome_guests(&mut self) {
+        for at in 0..self.callers.len() {
+            let caller = &mut self.callers[at];
+            let Stage::Guest { nonce, hello } = &caller.stage else { continue };
+            let rank = hello.rank;
+            let Ok(host) = host_of(&self.nodes, rank, &caller.stream, self.elsewhere) else {
+                continue;
+            };
+            let job = job(rank, self.size, host);
+            let mac = wire::launcher_mac(&self.secret.0, nonce, &hello.nonce, &job);
+            caller.send(&Reply::Welcome { mac: mac.0, job });
+            caller.stage = Stage::Rank { rank, has_left: false };
+            let messages = self.rumours.joined(rank);
+            self.pass_on(messages);
+        }
+    }
+
+    /// Takes one word of a rank.
+    fn listen(&mut self, at: usize, rank: u32, has_left: bool, said: ToLauncher) {
+        match said {
+            ToLauncher::Departed { fate } if has_left => {
+                let messages = self.rumours.gone(rank, fate);
+                self.pass_on(messages);
+            }
+            ToLauncher::Gather { mine } if !has_left && !self.gather.waits(rank) => {
+                let answer = self.gather.handle_part(rank, mine);
+                self.answer(answer);
+            }
+            ToLauncher::Note { text } if !has_left => self.note(text),
+            ToLauncher::Leave { failed, missed } if !has_left => {
+                self.callers[at].stage = Stage::Rank { rank, has_left: true };
+                let answer = self.gather.handle_gone(rank);
+                self.answer(answer);
+                if failed {
+                    if let Some(peer) = missed {
+                        self.note(format!(
+                            "rank {rank} failed because it waited for rank {peer}, which had left"
+                        ));
+                    }
+                    self.lost.get_or_insert_with(Instant::now);
+                    let messages = self.rumours.gone(rank, Fate::Failed);
+                    self.pass_on(messages);
+                }
+            }
+            // Nothing else may be said then.
+            _ => self.callers[at].is_gone = true,
+        }
+    }
+
+    /// A caller is no more.
+    fn forget(&mut self, at: usize) {
+        let rank = match &self.callers[at].stage {
+            Stage::Stranger { .. } => return,
+            Stage::Guest { hello, .. } => hello.rank,
+            Stage::Rank { rank, has_left: true } => {
+                let messages = self.rumours.disconnected(*rank);
+                return self.pass_on(messages);
+            }
+            Stage::Rank { rank, has_left: false } => *rank,
+        };
+        let answer = self.gather.handle_gone(rank);
+        self.answer(answer);
+        let messages = self.rumours.disconnected(rank);
+        self.pass_on(messages);
+        if self.lost.is_none() {
+            self.note(format!("rank {rank} ended without leaving its job, which ends with it"));
+            self.lost = Some(Instant::now());
+        }
+    }
+
+    /// Who takes too long?
+    fn look_around(&mut self) {
+        for caller in &mut self.callers {
+            if !caller.is_rank() && caller.since.elapsed() > HELLO_TIMEOUT {
+                caller.is_gone = true;
+            }
+        }
+        if self.started.elapsed() > HELLO_TIMEOUT && self.lost.is_none() {
+            let missing = (0..).zip(&self.joined).find(|(_, joined)| !**joined);
+            if let Some((rank, _)) = missing {
+                let limit = HELLO_TIMEOUT.as_secs();
+                self.note(format!("rank {rank} has not come within {limit} s; the job ends"));
+                self.lost = Some(Instant::now());
+            }
+        }
+    }
+
+    fn answer(&mut self, answer: Option<Answer>) {
+        if let Some(Answer { ranks, message }) = answer {
+            self.tell(&ranks, &message);
+        }
+    }
+
+    fn pass_on(&mut self, messages: Vec<Message>) {
+        messages.iter().for_each(|(ranks, message)| self.tell(ranks, message));
+    }
+
+    fn tell(&mut self, ranks: &[u32], message: &FromLauncher) {
+        let Ok(frame) = wire::encode(message) else { return };
+        for caller in &mut self.callers {
+            let Stage::Rank { rank, .. } = caller.stage else { continue };
+            if ranks.binary_search(&rank).is_ok() {
+                caller.output.extend_from_slice(&frame);
+            }
+        }
+    }
+
+    fn note(&mut self, text: String) {
+        if !self.noted.contains(&text) {
+            eprintln!("rma: {text}");
+            self.noted.insert(text);
+        }
+    }
+}
+
+/// Which part of the job is where the rank is: none if there is one node only, and an error if its
+/// address is not known yet.
+fn host_of(
+    nodes: &[Range<u32>],
+    rank: u32,
+    stream: &TcpStream,
+    elsewhere: Option<IpAddr>,
+) -> io::Result<Option<Host>> {
+    let [first, _, ..] = nodes else { return Ok(None) };
+    let Some(node) = nodes.iter().find(|node| node.contains(&rank)) else { return Ok(None) };
+    let address = match node == first {
+        true => elsewhere.ok_or(ErrorKind::WouldBlock)?,
+        false => stream.peer_addr()?.ip(),
+    };
+    let ranks = node.end - node.start;
+    Ok(Some(Host { first: node.start, ranks, address: address.to_string() }))
+}
+
+/// What a rank is told; it counts CPUs itself.
+fn job(rank: u32, size: u32, host: Option<Host>) -> Job {
+    let network = ("transport", "ofi", "the nodes of the job");
+    let config = host.iter().map(|_| {
+        let (key, value, source) = network;
+        (key.to_owned(), value.to_owned(), SettingSource::Option(source.to_owned()))
+    });
+    Job {
+        rank,
+        size,
+        nodes: 1,
+        cores: 1,
+        oversubscribed: false,
+        bound_cpus: Vec::new(),
+        explain: false,
+        wait_timeout: None,
+        hints: Vec::new(),
+        config: config.collect(),
+        progress_agent: true,
+        host,
+    }
+}
+
+impl Caller {
+    fn is_rank(&self) -> bool {
+        matches!(self.stage, Stage::Rank { .. })
+    }
+
+    /// Reads what is there.
+    fn read(&mut self) {
+        let mut bytes = [0; 16 << 10];
+        let mut read = 0;
+        while read < TURN && !self.is_gone {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => self.is_gone = true,
+                Ok(count) if self.is_over => read += count,
+                Ok(count) => {
+                    self.input.extend_from_slice(&bytes[..count]);
+                    read += count;
+                    // Who has not proved anything says no more than a hello.
+                    if !self.is_rank() && self.input.len() > HELLO_MAX + 4 {
+                        self.is_gone = true;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => self.is_gone = true,
+            }
+        }
+    }
+
+    /// The next message of at most `max` bytes, if all of it is there.
+    fn take<T: Wire>(&mut self, max: usize) -> io::Result<Option<T>> {
+        let Some((prefix, rest)) = self.input.split_first_chunk::<4>() else { return Ok(None) };
+        let length = wire::announced(*prefix, max)?;
+        let Some((body, rest)) = rest.split_at_checked(length) else { return Ok(None) };
+        let message = wire::decode(body)?;
+        self.input = rest.to_vec();
+        Ok(Some(message))
+    }
+
+    fn send<T: Wire>(&mut self, message: &T) {
+        match wire::encode(message) {
+            Ok(frame) => self.output.extend_from_slice(&frame),
+            Err(_) => self.is_gone = true,
+        }
+    }
+
+    fn end_with<T: Wire>(&mut self, message: &T) {
+        self.send(message);
+        self.is_over = true;
+    }
+
+    /// Writes what can be written.
+    fn write(&mut self) {
+        while !self.output.is_empty() && !self.is_gone {
+            match self.stream.write(&self.output) {
+                Ok(count @ 1..) => drop(self.output.drain(..count)),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                // Its end is read, too.
+                Ok(0) | Err(_) => self.output.clear(),
+            }
+        }
+        if self.is_over {
+            self.is_gone = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Client;
+    use crate::start::{Settings, StartError};
+    use std::sync::mpsc::{Receiver, channel};
+
+    /// A server of ranks on those nodes, and how ranks reach it; word comes when it ends the job.
+    fn server(nodes: Vec<Range<u32>>) -> (Served, impl Fn(u32) -> Settings, Receiver<()>) {
+        let door = Door::open(nodes).unwrap();
+        let (bootstrap, secret) = (door.address().unwrap(), door.secret());
+        let (sender, aborted) = channel();
+        let abort = move || sender.send(()).unwrap();
+        let served = door.serve(Box::new(abort)).unwrap();
+        let settings =
+            move |rank| Settings { bootstrap, rank, secret: Secret(secret), bulletin: None };
+        (served, settings, aborted)
+    }
+
+    fn node(ranks: Range<u32>) -> Vec<Range<u32>> {
+        std::iter::once(ranks).collect()
+    }
+
+    /// Joins as all of these ranks at once: some wait for others.
+    fn joined(ranks: Range<u32>, settings: impl Fn(u32) -> Settings) -> Vec<Client> {
+        let joining = ranks.map(|rank| {
+            let settings = settings(rank);
+            std::thread::spawn(move || Client::greeted(&settings).unwrap())
+        });
+        let joining: Vec<_> = joining.collect();
+        joining.into_iter().map(|client| client.join().unwrap()).collect()
+    }
+
+    #[test]
+    fn ranks_exchange_and_leave() {
+        let (served, settings, aborted) = server(node(0..3));
+        let clients = joined(0..3, settings);
+        std::thread::scope(|scope| {
+            for client in &clients {
+                scope.spawn(|| {
+                    let mine = client.job().rank.to_le_bytes();
+                    let said = client.all_gather(&mine).unwrap();
+                    assert_eq!(said, [0u32, 1, 2].map(|rank| (1, rank.to_le_bytes().to_vec())));
+                });
+            }
+        });
+        clients.iter().for_each(|client| client.leave(false));
+        served.join();
+        assert!(aborted.recv().is_err(), "nobody ended the job");
+    }
+
+    #[test]
+    fn another_secret_and_a_taken_rank_are_refused() {
+        let (served, settings, _aborted) = server(node(0..1));
+        let wrong = Settings { secret: Secret([1; 32]), ..settings(0) };
+        let refused = Client::greeted(&wrong).unwrap_err();
+        assert!(matches!(refused, StartError::Unknown { rank: 0, .. }), "{refused}");
+        let client = Client::greeted(&settings(0)).unwrap();
+        for (rank, why) in [(0, Refusal::RankTaken), (7, Refusal::RankOutOfRange { size: 1 })] {
+            let refused = Client::greeted(&settings(rank)).unwrap_err();
+            let StartError::Refused { why: said, .. } = refused else { panic!("{refused}") };
+            assert_eq!(said, why);
+        }
+        client.leave(false);
+        served.join();
+    }
+
+    #[test]
+    fn a_rank_that_is_lost_ends_exchanges_and_then_the_job() {
+        let (served, settings, aborted) = server(node(0..2));
+        let mut clients = joined(0..2, settings);
+        drop(clients.pop());
+        let error = clients[0].all_gather(b"mine").unwrap_err();
+        assert!(matches!(error, StartError::Broken { rank: 1 }), "{error}");
+        aborted.recv().unwrap();
+        served.join();
+    }
+
+    #[test]
+    fn nodes_hear_of_each_other() {
+        let (served, settings, _aborted) = server(vec![0..2, 2..3]);
+        let clients = joined(0..3, settings);
+        let hosts = clients.iter().map(|client| client.job().host.clone().unwrap());
+        let hosts: Vec<_> = hosts.map(|host| (host.range(), host.address)).collect();
+        let here = "127.0.0.1".to_owned();
+        assert_eq!(hosts, [(0..2, here.clone()), (0..2, here.clone()), (2..3, here)]);
+        assert_eq!(clients[0].job().config[0].1, "ofi");
+        let (sender, gone) = channel();
+        clients[2].on_gone(move |ranks, fate| sender.send((ranks, fate)).unwrap());
+        clients[1].leave(false);
+        clients[1].departed(Fate::Holding);
+        assert_eq!(gone.recv().unwrap(), (1..2, Fate::Holding));
+        clients[0].leave(true);
+        assert_eq!(gone.recv().unwrap(), (0..1, Fate::Failed));
+        clients[2].leave(true);
+        drop(clients);
+        served.join();
+    }
+
+    #[test]
+    fn strangers_hold_up_no_rank() {
+        let (served, settings, _aborted) = server(node(0..1));
+        let port = settings(0).bootstrap;
+        let mut idle: Vec<TcpStream> =
+            (0..STRANGERS * 2).map(|_| TcpStream::connect(port).unwrap()).collect();
+        let mut flood = TcpStream::connect(port).unwrap();
+        // What is refused is refused soon; the rest may find the connection closed.
+        let _ = flood.write_all(&[0xff; 1 << 20]);
+        let client = joined(0..1, settings).pop().unwrap();
+        assert_eq!(client.all_gather(b"x").unwrap(), [(1, b"x".to_vec())]);
+        let mut end = Vec::new();
+        // The oldest was told a challenge at most, and then dropped.
+        let _ = idle[0].read_to_end(&mut end);
+        client.leave(false);
+        served.join();
+    }
+
+    #[test]
+    fn addresses_of_this_machine_are_read_from_its_routes() {
+        let table = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 0.0.0.0\n        /0 universe UNICAST\n\
+                     \x20    |-- 10.0.0.0\n        /24 link UNICAST\n     |-- 10.0.0.2\n\
+                     \x20       /32 host LOCAL\n     |-- 10.0.0.255\n        /32 link BROADCAST\n\
+                     \x20    |-- 127.0.0.1\n        /32 host LOCAL\nLocal:\n     |-- 10.0.0.2\n\
+                     \x20       /32 host LOCAL\n";
+        assert_eq!(local_in(table), [Ipv4Addr::new(10, 0, 0, 2)]);
+        assert_eq!(local_in("nonsense"), Vec::<Ipv4Addr>::new());
+    }
+}

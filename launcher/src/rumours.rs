@@ -46,6 +46,7 @@ impl Rumours {
 
     /// `rank` has exited a while ago. If it listened, and never said how it left, it failed: what
     /// it has started may keep its connection open.
+    #[cfg(feature = "server")]
     pub(crate) fn parted(&mut self, rank: u32) -> Vec<Message> {
         if self.is_listening(rank) { self.gone(rank, Fate::Failed) } else { Vec::new() }
     }
@@ -110,7 +111,7 @@ impl Rumours {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "server"))]
 mod tests {
     use super::*;
 

@@ -24,6 +24,9 @@ macro_rules! basic_types { ($($code:literal $name:ident: $type:ty, $text:literal
     impl BasicType {
         $(pub(crate) const $name: Self = Self($code);)*
 
+        /// In the order of their codes.
+        pub(crate) const ALL: &[Self] = &[$(Self($code)),*];
+
         /// `None` if no type has this code.
         pub(crate) fn from_wire(byte: u8) -> Option<Self> {
             [$($code),*].contains(&byte).then_some(Self(byte))
@@ -69,9 +72,6 @@ macro_rules! basic_types { ($($code:literal $name:ident: $type:ty, $text:literal
     }
 
     $(const _: () = assert!(size_of::<$type>().is_multiple_of($align));)*
-
-    #[cfg(test)]
-    const ALL: &[BasicType] = &[$(BasicType($code)),*];
 } }
 
 basic_types! {
@@ -212,12 +212,12 @@ mod tests {
 
     #[test]
     fn codes_and_types_agree() {
-        for basic in ALL {
+        for basic in BasicType::ALL {
             assert_eq!(BasicType::from_wire(basic.to_wire()), Some(*basic));
             assert_eq!(basic.visit(Check(*basic)), Some(()));
             assert!(!basic.name().is_empty());
         }
-        assert_eq!(ALL.len(), 25);
+        assert_eq!(BasicType::ALL.len(), 25);
         assert_eq!(BasicType::from_wire(25), None);
         assert_eq!(BasicType::of::<usize>(), Some(usize::BASIC));
         assert_eq!((BasicType::of::<bool>(), BasicType::of::<u128>()), (None, None));

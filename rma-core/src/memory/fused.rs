@@ -297,16 +297,14 @@ mod kernels {
 
     /// The kernels of each type and operation that has some.
     macro_rules! kernels { ($($basic:pat, $op:ident: $update:ident, $fetch:ident;)*) => {
-        #[inline(always)]
-        fn update_of(basic: BasicType, op: Op) -> Option<Update> {
+        const fn update_of(basic: BasicType, op: Op) -> Option<Update> {
             match (basic, op) {
                 $(($basic, Op::$op) => Some($update),)*
                 _ => None,
             }
         }
 
-        #[inline(always)]
-        fn fetch_of(basic: BasicType, op: Op) -> Option<Fetch> {
+        const fn fetch_of(basic: BasicType, op: Op) -> Option<Fetch> {
             match (basic, op) {
                 $(($basic, Op::$op) => Some($fetch),)*
                 _ => None,
@@ -344,6 +342,37 @@ mod kernels {
             replace, fetch_replace;
     }
 
+    /// By the code of the type, and the operation: one load finds a kernel.
+    type Table<K> = [[Option<K>; Op::ALL.len()]; BasicType::ALL.len()];
+
+    macro_rules! table {
+        ($kernel:ty, $of:ident) => {{
+            let mut table: Table<$kernel> = [[None; Op::ALL.len()]; BasicType::ALL.len()];
+            let mut code = 0;
+            while code < table.len() {
+                let basic = BasicType::ALL[code];
+                assert!(basic.to_wire() as usize == code);
+                let mut at = 0;
+                while at < Op::ALL.len() {
+                    assert!(Op::ALL[at] as usize == at);
+                    table[code][at] = $of(basic, Op::ALL[at]);
+                    at += 1;
+                }
+                code += 1;
+            }
+            table
+        }};
+    }
+
+    static UPDATES: Table<Update> = table!(Update, update_of);
+    static FETCHES: Table<Fetch> = table!(Fetch, fetch_of);
+
+    #[inline(always)]
+    fn find<K: Copy>(table: &Table<K>, basic: BasicType, op: Op) -> Option<K> {
+        let kernel = *table.get(usize::from(basic.to_wire()))?.get(op as usize)?;
+        kernel.filter(|_| is_x86_feature_detected!("avx2"))
+    }
+
     /// # Safety
     ///
     /// `len` bytes are mapped at `at` and readable at `from`, a multiple of [`super::LEAST`].
@@ -355,9 +384,7 @@ mod kernels {
         from: *const u8,
         len: usize,
     ) -> bool {
-        let Some(kernel) = update_of(basic, op).filter(|_| is_x86_feature_detected!("avx2")) else {
-            return false;
-        };
+        let Some(kernel) = find(&UPDATES, basic, op) else { return false };
         // SAFETY: forwarded to the caller; the CPU has AVX2.
         unsafe { kernel(at, from, len) };
         true
@@ -375,9 +402,7 @@ mod kernels {
         into: *mut u8,
         len: usize,
     ) -> bool {
-        let Some(kernel) = fetch_of(basic, op).filter(|_| is_x86_feature_detected!("avx2")) else {
-            return false;
-        };
+        let Some(kernel) = find(&FETCHES, basic, op) else { return false };
         // SAFETY: forwarded to the caller; the CPU has AVX2.
         unsafe { kernel(at, from, into, len) };
         true

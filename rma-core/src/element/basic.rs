@@ -175,22 +175,41 @@ impl BasicType {
     }
 
     /// Whether `op` is defined on it.
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn has(self, op: Op) -> bool {
+        self.class().ops() & 1 << op as u16 != 0
+    }
+}
+
+impl Class {
+    /// The operations that are defined on it, as bits.
+    #[inline(always)]
+    const fn ops(self) -> u16 {
         use Op::{
             BitAnd, BitOr, BitXor, LogicalAnd, LogicalOr, LogicalXor, Max, MaxLoc, Min, MinLoc,
             NoOp, Prod, Replace, Sum,
         };
-        let class = self.class();
-        match op {
-            Replace | NoOp => true,
-            Sum | Prod => matches!(class, Class::Integer | Class::Float | Class::Complex),
-            Min | Max => matches!(class, Class::Integer | Class::Float),
-            LogicalAnd | LogicalOr | LogicalXor => matches!(class, Class::Integer | Class::Bool),
-            BitAnd | BitOr | BitXor => matches!(class, Class::Integer),
-            MinLoc | MaxLoc => matches!(class, Class::Pair),
+        const ALL: u16 = bits(&[Replace, NoOp]);
+        const NUMBERS: u16 = ALL | bits(&[Sum, Prod]);
+        const ORDERED: u16 = NUMBERS | bits(&[Min, Max]);
+        const LOGICAL: u16 = bits(&[LogicalAnd, LogicalOr, LogicalXor]);
+        match self {
+            Self::Integer => ORDERED | LOGICAL | bits(&[BitAnd, BitOr, BitXor]),
+            Self::Float => ORDERED,
+            Self::Complex => NUMBERS,
+            Self::Bool => ALL | LOGICAL,
+            Self::Pair => ALL | bits(&[MinLoc, MaxLoc]),
         }
     }
+}
+
+const fn bits(ops: &[Op]) -> u16 {
+    let (mut bits, mut at) = (0, 0);
+    while at < ops.len() {
+        bits |= 1 << ops[at] as u16;
+        at += 1;
+    }
+    bits
 }
 
 #[cfg(test)]

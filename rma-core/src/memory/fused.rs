@@ -343,11 +343,11 @@ mod kernels {
     }
 
     /// By the code of the type, and the operation: one load finds a kernel.
-    type Table<K> = [[Option<K>; Op::ALL.len()]; BasicType::ALL.len()];
+    type Kernels<K> = [[Option<K>; Op::ALL.len()]; BasicType::ALL.len()];
 
     macro_rules! table {
         ($kernel:ty, $of:ident) => {{
-            let mut table: Table<$kernel> = [[None; Op::ALL.len()]; BasicType::ALL.len()];
+            let mut table: Kernels<$kernel> = [[None; Op::ALL.len()]; BasicType::ALL.len()];
             let mut code = 0;
             while code < table.len() {
                 let basic = BasicType::ALL[code];
@@ -364,11 +364,11 @@ mod kernels {
         }};
     }
 
-    static UPDATES: Table<Update> = table!(Update, update_of);
-    static FETCHES: Table<Fetch> = table!(Fetch, fetch_of);
+    static UPDATES: Kernels<Update> = table!(Update, update_of);
+    static FETCHES: Kernels<Fetch> = table!(Fetch, fetch_of);
 
     #[inline(always)]
-    fn find<K: Copy>(table: &Table<K>, basic: BasicType, op: Op) -> Option<K> {
+    fn find<K: Copy>(table: &Kernels<K>, basic: BasicType, op: Op) -> Option<K> {
         let kernel = *table.get(usize::from(basic.to_wire()))?.get(op as usize)?;
         kernel.filter(|_| is_x86_feature_detected!("avx2"))
     }

@@ -367,7 +367,7 @@ fn config(cli: &Cli, is_across: bool) -> Result<Config, clap::Error> {
 
 /// The hosts that ranks are on, if any are named, or a scheduler has given some. Of this machine
 /// alone, it gives the number of ranks, if none is said.
-fn hosts(cli: &mut Cli, vars: allocation::Vars) -> Result<Option<Vec<HostPart>>, clap::Error> {
+fn hosts(cli: &mut Cli, vars: allocation::Vars) -> Result<Option<Vec<HostSlots>>, clap::Error> {
     let refused = |why: String| Cli::command().error(ErrorKind::ValueValidation, why);
     let hosts = match (&cli.hosts, &cli.hostfile) {
         (Some(list), _) => run::parse_hosts(list),
@@ -383,8 +383,7 @@ fn hosts(cli: &mut Cli, vars: allocation::Vars) -> Result<Option<Vec<HostPart>>,
     if cli.ssh_command.as_ref().is_some_and(|line| line.trim().is_empty()) {
         return Err(refused("--ssh-command is empty: name a remote shell".to_owned()));
     }
-    let hosts = hosts.map_err(refused)?;
-    run::place(&hosts, cli.ranks, cli.ppn).map(Some).map_err(refused)
+    hosts.map(Some).map_err(refused)
 }
 
 /// The hosts that a scheduler has given, if there are others than this machine.
@@ -423,24 +422,52 @@ fn across(config: &mut Config) -> Result<(), clap::Error> {
     set.map_err(|why| Cli::command().error(ErrorKind::InvalidValue, why))
 }
 
-fn spec(mut cli: Cli, vars: allocation::Vars) -> Result<Spec, clap::Error> {
-    let hosts = hosts(&mut cli, vars)?;
-    let config = config(&cli, hosts.as_ref().is_some_and(|hosts| hosts.len() > 1))?;
-    let ranks = match &hosts {
-        Some(hosts) => hosts.iter().map(|part| part.ranks).sum(),
-        None => size(&cli)?.0,
+/// A job of as many ranks as its programs are to have, of which the first is not there yet, and the
+/// hosts that they are on. `further` are the arguments of further programs.
+fn ranks(
+    cli: &mut Cli,
+    further: Option<Vec<OsString>>,
+    vars: allocation::Vars,
+) -> Result<(Spec, Option<Vec<HostPart>>), clap::Error> {
+    let refused = |why: String| Cli::command().error(ErrorKind::ValueValidation, why);
+    let is_counted = cli.ranks.is_some() && cli.nodes.is_none();
+    let hosts = hosts(cli, vars)?;
+    if further.is_some() && !(is_counted && (cli.ppn.is_none() || hosts.is_some())) {
+        let why = "give each program its number of ranks by -n; --nodes is for one program, and so \
+                   is --ppn without hosts";
+        return Err(programs::refused(ErrorKind::ArgumentConflict, why));
+    }
+    let place = |hosts: &[HostSlots], ranks| run::place(hosts, ranks, cli.ppn).map_err(refused);
+    let ranks = match (&hosts, cli.ranks) {
+        (Some(_), Some(ranks)) => ranks,
+        (Some(hosts), None) => place(hosts, None)?.iter().map(|part| part.ranks).sum(),
+        (None, _) => size(cli)?.0,
     };
-    let mut command = cli.command.into_iter();
-    let mut spec = Spec::new(command.next().unwrap_or_default(), ranks);
-    spec.name = cli.name;
-    spec.nodes = config.nodes_of(ranks);
-    spec.remote = hosts.map(|hosts| {
+    let mut spec = Spec::new("", ranks);
+    if let Some(further) = further {
+        programs::add(&mut spec, further, &cli.env_of_all)?;
+    }
+    let parts = hosts.map(|hosts| place(&hosts, Some(spec.ranks))).transpose()?;
+    Ok((spec, parts))
+}
+
+fn spec(
+    mut cli: Cli,
+    further: Option<Vec<OsString>>,
+    vars: allocation::Vars,
+) -> Result<Spec, clap::Error> {
+    let (mut spec, parts) = ranks(&mut cli, further, vars)?;
+    spec.config = config(&cli, parts.as_ref().is_some_and(|parts| parts.len() > 1))?;
+    spec.nodes = spec.config.nodes_of(spec.ranks);
+    spec.remote = parts.map(|parts| {
         let words = |line: String| line.split_whitespace().map(OsString::from).collect();
-        let mut remote = Remote::new(hosts);
+        let mut remote = Remote::new(parts);
         (remote.shell, remote.silence) = (cli.ssh_command.map(words), cli.host_timeout);
         remote
     });
-    spec.config = config;
+    let mut command = cli.command.into_iter();
+    spec.program = command.next().unwrap_or_default();
+    spec.name = cli.name;
     spec.args = command.collect();
     let env = cli.env_of_all.into_iter().chain(cli.env);
     spec.env = env.map(|(name, value)| (name, Some(value))).collect();
@@ -504,17 +531,8 @@ fn main() -> ExitCode {
         ));
         return MISUSED.into();
     }
-    let everywhere = cli.env_of_all.clone();
-    let alone = cli.nodes.or(cli.ppn.map(|each| (1, each))).is_none();
-    let vars: allocation::Vars = match next {
-        // Several programs are on one machine.
-        Some(_) => &|_| None,
-        None => &|name| std::env::var_os(name),
-    };
-    let mut spec = spec(cli, vars).unwrap_or_else(|error| error.exit());
-    if let Some(next) = next {
-        programs::add(&mut spec, next, &everywhere, alone).unwrap_or_else(|error| error.exit());
-    }
+    let spec = spec(cli, next, &|name| std::env::var_os(name));
+    let spec = spec.unwrap_or_else(|error| error.exit());
     match run::run(&spec) {
         Ok(report) => report.exit_code().into(),
         Err(error) => {
@@ -597,7 +615,7 @@ mod tests {
                 _ => None,
             };
             let line = [&["rma-run"], line, &["prog"]].concat();
-            spec(Cli::try_parse_from(line).unwrap(), &vars).map(|spec| {
+            spec(Cli::try_parse_from(line).unwrap(), None, &vars).map(|spec| {
                 let hosts = spec.remote.map_or(0, |remote| remote.hosts.len());
                 (spec.ranks, hosts)
             })
@@ -613,14 +631,14 @@ mod tests {
         assert!(of(&["-n", "5"], "n[1-2]", "2(x2)").is_err());
         assert!(of(&["-n", "5"], "n[", "2").is_err());
         let line = Cli::try_parse_from(["rma-run", "prog"]).unwrap();
-        let missing = spec(line, &|_| None).unwrap_err().to_string();
+        let missing = spec(line, None, &|_| None).unwrap_err().to_string();
         assert!(missing.contains("-n N"), "{missing}");
     }
 
     #[test]
     fn agents_are_switched_off_by_an_option() {
         let agents = |line: &[&str]| {
-            spec(Cli::try_parse_from(line).unwrap(), &|_| None).unwrap().progress_agent
+            spec(Cli::try_parse_from(line).unwrap(), None, &|_| None).unwrap().progress_agent
         };
         assert!(agents(&["rma-run", "-n", "2", "prog"]));
         assert!(!agents(&["rma-run", "-n", "2", "--no-progress-agent", "prog"]));
@@ -639,7 +657,7 @@ mod tests {
             file("second", "# again\noutstanding_messages = 2\nunexpected_bytes = 1 MiB\n");
         let line = ["rma-run", "-n", "4", "--config", "unexpected_bytes=7"];
         let files = ["--config-file", &first, "--config-file", &second, "prog"];
-        let parsed = |line: &[&str]| spec(Cli::try_parse_from(line).unwrap(), &|_| None);
+        let parsed = |line: &[&str]| spec(Cli::try_parse_from(line).unwrap(), None, &|_| None);
         let asked = parsed(&[&line[..], &files[..]].concat()).unwrap();
         let config = &asked.config;
         assert_eq!(
@@ -667,7 +685,7 @@ mod tests {
 
     #[test]
     fn transports_and_providers_are_settings() {
-        let parsed = |line: &[&str]| spec(Cli::try_parse_from(line).unwrap(), &|_| None);
+        let parsed = |line: &[&str]| spec(Cli::try_parse_from(line).unwrap(), None, &|_| None);
         let asked = ["rma-run", "-n", "2", "--transport", "ofi", "--provider", "tcp", "prog"];
         let config = parsed(&asked).unwrap().config;
         assert_eq!(config.provider(), Some("tcp"));

@@ -31,38 +31,28 @@ struct Further {
     command: Vec<OsString>,
 }
 
+/// What is said of several programs is wrong.
+pub(crate) fn refused(kind: ErrorKind, why: &str) -> clap::Error {
+    Further::command().error(kind, format!("{why}\n\n{BEFORE}"))
+}
+
 /// Adds the programs that `args` name to a job, which has its first program already. `everywhere`
-/// are variables of all; `alone` says that the number of ranks was given by -n.
+/// are variables of all.
 pub(crate) fn add(
     spec: &mut Spec,
     args: Vec<OsString>,
     everywhere: &[(OsString, OsString)],
-    alone: bool,
 ) -> Result<(), clap::Error> {
-    let refused = |kind, why: String| {
-        let why = format!("{why}\n\n{BEFORE}");
-        Err(Further::command().error(kind, why))
-    };
-    if !alone {
-        let why = "--nodes and --ppn are for one program: give each its number of ranks by -n";
-        return refused(ErrorKind::ArgumentConflict, why.to_owned());
-    }
-    if spec.remote.is_some() {
-        let why = "several programs run on one machine only: leave --hosts and --hostfile out";
-        return refused(ErrorKind::ArgumentConflict, why.to_owned());
-    }
     let mut next = Some(args);
     while let Some(args) = next {
         let line = [vec![OsString::from("rma-run")], args].concat();
-        let (line, rest) = match habits::translate(&Further::command(), line) {
-            Ok(translated) => translated,
-            Err(why) => return refused(ErrorKind::UnknownArgument, why),
-        };
+        let (line, rest) = habits::translate(&Further::command(), line)
+            .map_err(|why| refused(ErrorKind::UnknownArgument, &why))?;
         next = rest;
         let Further { ranks, env, wdir, command } = Further::try_parse_from(line)?;
         let Some(all) = spec.ranks.checked_add(ranks) else {
             let why = format!("{ranks} more ranks than {} are too many", spec.ranks);
-            return refused(ErrorKind::InvalidValue, why);
+            return Err(refused(ErrorKind::InvalidValue, &why));
         };
         let mut command = command.into_iter();
         let env = everywhere.iter().cloned().chain(env);
@@ -74,7 +64,6 @@ pub(crate) fn add(
             env: env.map(|(name, value)| (name, Some(value))).collect(),
         });
     }
-    spec.nodes = spec.config.nodes_of(spec.ranks);
     Ok(())
 }
 
@@ -85,7 +74,7 @@ mod tests {
     fn added(line: &[&str]) -> Result<Spec, clap::Error> {
         let mut spec = Spec::new("a", 2);
         let everywhere = [("ALL".into(), "1".into())];
-        add(&mut spec, line.iter().map(OsString::from).collect(), &everywhere, true)?;
+        add(&mut spec, line.iter().map(OsString::from).collect(), &everywhere)?;
         Ok(spec)
     }
 
@@ -126,8 +115,5 @@ mod tests {
         }
         let text = added(&["-n", "1", "-l", "b"]).unwrap_err().to_string();
         assert!(text.contains("stand before\nits first program"), "{text}");
-        let mut spec = Spec::new("a", 4);
-        let nodes = add(&mut spec, vec!["-n".into(), "1".into(), "b".into()], &[], false);
-        assert!(nodes.unwrap_err().to_string().contains("give each its number of ranks by -n"));
     }
 }

@@ -96,6 +96,34 @@ fn ranks_of_all_hosts_know_their_place() {
 }
 
 #[test]
+fn a_job_of_several_programs_is_on_several_hosts() {
+    let remote = Remote::new();
+    let say = |word: &str| format!("echo {word} $RMA_RANK of $RMA_SIZE on $RMA_NODE $OWN");
+    let (first, second, third) = (say("a"), say("b"), say("c"));
+    let line = [
+        &["-n", "1", "--env", "OWN=x", "sh", "-c", &first][..],
+        &[":", "-n", "2", "--env", "OWN=y", "sh", "-c", &second],
+        &[":", "-n", "1", "sh", "-c", &third],
+    ];
+    let output = remote.job("a:2,b:3", &line.concat());
+    succeeds(&output);
+    let expected = ["a 0 of 4 on 0 x", "b 1 of 4 on 0 y", "b 2 of 4 on 1 y", "c 3 of 4 on 1"];
+    assert_eq!(sorted(&output), expected);
+    // Of each program, its own error; and no rank runs.
+    let line = ["-n", "1", "echo", "ran", ":", "-n", "1", "no-such-program"];
+    let output = remote.job("a,b", &line);
+    assert_eq!((output.status.code(), &*stdout(&output)), (Some(127), ""));
+    let line = ["echo", "ran", ":", "-n", "1", "echo", "ran"];
+    let output = remote.job("a:1,b:1", &line);
+    assert_eq!((output.status.code(), &*stdout(&output)), (Some(2), ""));
+    assert!(stderr(&output).contains("give each program its number of ranks"), "{output:?}");
+    let line = ["-n", "2", "echo", "ran", ":", "-n", "2", "echo", "ran"];
+    let output = remote.job("a:1,b:2", &line);
+    assert_eq!((output.status.code(), &*stdout(&output)), (Some(2), ""));
+    assert!(stderr(&output).contains("4 ranks were asked for, but the hosts take 3"), "{output:?}");
+}
+
+#[test]
 fn the_environment_is_passed_by_rule() {
     let remote = Remote::new();
     let folder = remote.folder.path().canonicalize().unwrap();
@@ -325,9 +353,12 @@ fn hosts_are_queried_what_their_ranks_do() {
     let top = asked(&["top", &launcher, "--once", "--interval", "0.01", "--json"]);
     let uses = |rank: &str| rank.contains("resident_bytes\": ") && !rank.contains("bytes\": null");
     assert_eq!(top.lines().filter(|rank| uses(rank)).count(), 2, "{top}");
-    let mut lines = [job.line(), job.line()];
-    lines.sort();
-    let agent = pid_in(&lines[0]);
+    // Ranks tell of themselves, too.
+    let mut line = job.line();
+    while !line.starts_with("[0] agent ") {
+        line = job.line();
+    }
+    let agent = pid_in(&line);
     send(agent, Signal::STOP);
     let silent = why();
     assert!(silent.contains("\"state\": \"on a, which does not answer\""), "{silent}");

@@ -170,9 +170,7 @@ async fn run_job(
     let mut processes = watched_over(spec, &job, &sink)?;
     let files = start::output_files(spec)?;
     let (hosts, streams) = match &spec.remote {
-        Some(remote) => {
-            Hosts::connect(spec, remote, &job, &programs[0].1, &mut processes, &sender)?
-        }
+        Some(remote) => Hosts::connect(spec, remote, &job, &programs, &mut processes, &sender)?,
         None => (Hosts::none(), Vec::new()),
     };
     let (hold, held) = mpsc::channel();

@@ -25,12 +25,14 @@ use super::super::output::{Stream, receiver, silence};
 use super::super::processes::Processes;
 use super::super::query;
 use super::super::report::RunError;
-use super::super::spec::Spec;
+use super::super::spec::{Program, Spec};
 use super::super::start::{self, Newborn, OnHost, Starter};
 use super::super::topology::Topology;
 use super::super::{capacity, cpus, groups, program, signals};
 use super::address;
-use super::talk::{BEAT, FRAME_MAX, GREETING, Order, PIECE, Print, Task, WINDOW, Word};
+use super::talk::{
+    BEAT, FRAME_MAX, GREETING, Order, PIECE, Print, Task, TaskProgram, WINDOW, Word,
+};
 use crate::bulletin;
 use crate::client::{Fate, Host};
 use crate::start::Secret;
@@ -183,14 +185,15 @@ impl Prepared {
         let spec = spec(&task);
         start::check_environment(&spec)?;
         let programs = program::find(&spec)?;
-        // The launcher refuses jobs of several programs on hosts.
-        let program = programs[0].1.clone();
-        let print = Print::of(&program).map_err(|error| RunError::NotExecutable {
-            program: program.clone(),
-            why: format!("it cannot be read: {error}"),
-        })?;
-        if print != task.program_print {
-            return Err(RunError::OtherBuild { path: program, what: "the program" });
+        for ((_, program), expected) in programs.iter().zip(&task.programs) {
+            let print = Print::of(program).map_err(|error| RunError::NotExecutable {
+                program: program.clone(),
+                why: format!("it cannot be read: {error}"),
+            })?;
+            if print != expected.print {
+                let path = program.clone();
+                return Err(RunError::OtherBuild { path, what: "the program" });
+            }
         }
         capacity::check(task.ranks)?;
         let descriptors = capacity::raise_descriptors(task.ranks);
@@ -207,10 +210,19 @@ impl Prepared {
 /// What one machine's launcher would be told.
 fn spec(task: &Task) -> Spec {
     let os = |bytes: &Vec<u8>| OsString::from_vec(bytes.clone());
-    let mut spec = Spec::new(os(&task.program), task.job.size);
-    spec.args = task.args.iter().map(os).collect();
-    spec.dir = Some(os(&task.dir).into());
-    spec.env = task.env.iter().map(|(name, value)| (os(name), value.as_ref().map(os))).collect();
+    let program = |task: &TaskProgram| Program {
+        first: task.first,
+        program: os(&task.program),
+        args: task.args.iter().map(os).collect(),
+        dir: Some(os(&task.dir).into()),
+        env: task.env.iter().map(|(name, value)| (os(name), value.as_ref().map(os))).collect(),
+    };
+    let mut programs = task.programs.iter().map(program);
+    let mut spec = Spec::new("", task.job.size);
+    if let Some(Program { first: _, program, args, dir, env }) = programs.next() {
+        (spec.program, spec.args, spec.dir, spec.env) = (program, args, dir, env);
+    }
+    spec.more = programs.collect();
     spec.dedicated = true;
     spec
 }
@@ -280,7 +292,9 @@ impl Agent {
         let (told, strangers) = (sender.clone(), descriptors.strangers);
         tokio::spawn(bootstrap::serve(listener, Arc::clone(&plan), told, strangers));
         let (hold, held) = mpsc::channel();
-        programs[0].0.program = OsString::from_vec(task.called.clone());
+        for ((program, _), task) in programs.iter_mut().zip(&task.programs) {
+            program.program = OsString::from_vec(task.called.clone());
+        }
         let created = bulletin::create(task.job.size);
         let (bulletin, named) = created.map_err(system("reserving memory for what ranks tell"))?;
         let starter = Starter {

@@ -7,6 +7,7 @@ mod agent;
 mod link;
 mod list;
 mod talk;
+mod task;
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -22,17 +23,18 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::link::{Answered, Said, Stream};
-use self::talk::{Order, Print, Task, Word};
+use self::talk::{Order, Task, Word};
 use super::cpus::ranges;
 use super::driver::Input;
 use super::machine::{Event, Exit, PARTING_GRACE};
 use super::processes::Processes;
+use super::program;
 use super::query::Seen;
 use super::report::RunError;
 use super::spec::{Spec, Stdin};
 use super::start::in_foreground;
 use crate::rumours::{Message, Rumours};
-use crate::{BOOTSTRAP_VAR, JOB_VAR, RANK_VAR, SECRET_VAR, wire};
+use crate::wire;
 
 pub use self::agent::agent;
 pub(super) use self::link::{Relayed, Said as HostSaid};
@@ -44,21 +46,6 @@ const CLOSING: Duration = Duration::from_secs(3);
 const ANSWERING: Duration = Duration::from_secs(1);
 /// Bytes of input that are on their way to rank 0 at most.
 const INPUT_WINDOW: usize = 64 << 10;
-
-/// Variables that ranks on other hosts get from this environment, besides those of `--env`: by the
-/// beginning of their names.
-const PASSED: [&str; 3] = ["RMA_", "FI_", "RUST_BACKTRACE"];
-/// But for those that each rank has its own of.
-const OWN: [&str; 8] = [
-    BOOTSTRAP_VAR,
-    RANK_VAR,
-    SECRET_VAR,
-    JOB_VAR,
-    "RMA_SIZE",
-    "RMA_NODE",
-    "RMA_LOCAL_RANK",
-    "RMA_LOCAL_SIZE",
-];
 
 /// Hosts that the ranks of a job are on. The program that runs the job is its own agent there: its
 /// `main` begins with [`agent`] if its first argument is `agent`.
@@ -171,14 +158,14 @@ impl Hosts {
         spec: &Spec,
         remote: &Remote,
         name: &str,
-        program: &Path,
+        programs: &[program::Found],
         processes: &mut Processes,
         inputs: &UnboundedSender<Input>,
     ) -> Result<(Hosts, Streams), RunError> {
         let system = |what| move |source| RunError::System { what, source };
         let agent = std::env::current_exe().map_err(system("asking where rma-run is"))?;
         let input = input_of(spec);
-        let task = task(spec, remote, program, input.is_some())?;
+        let task = task::of_all(spec, remote, programs, input.is_some())?;
         let mut hosts = Hosts::unconnected(&remote.hosts);
         let (taken, takes) = mpsc::channel();
         hosts.inputs = Some(inputs.clone());
@@ -192,6 +179,7 @@ impl Hosts {
                 host,
                 first: part.first,
                 ranks: part.ranks,
+                programs: task::with_ranks(&task.programs, &part.range()),
                 ..task.clone()
             };
             let command = remote.command(&part.name, &agent);
@@ -593,51 +581,6 @@ impl Hosts {
             self.links.iter().for_each(Link::kill);
         }
     }
-}
-
-/// What all agents are told alike.
-fn task(spec: &Spec, remote: &Remote, program: &Path, has_input: bool) -> Result<Task, RunError> {
-    let system = |what| move |source| RunError::System { what, source };
-    let unreadable = |source| RunError::System { what: "reading the program", source };
-    let program = std::path::absolute(program).map_err(unreadable)?;
-    let own = Print::of(Path::new("/proc/self/exe")).map_err(system("reading rma-run"))?;
-    let program_print = Print::of(&program).map_err(unreadable)?;
-    let dir = spec.dir.clone().map_or_else(std::env::current_dir, std::path::absolute);
-    let dir = dir.map_err(system("asking for the current folder"))?;
-    let bytes = |text: &OsString| text.as_bytes().to_vec();
-    Ok(Task {
-        name: String::new(),
-        hosts: remote.hosts.iter().map(|part| part.name.clone()).collect(),
-        host: 0,
-        first: 0,
-        ranks: 0,
-        job: spec.job(remote.hosts.len() as u32),
-        program: program.as_os_str().as_bytes().to_vec(),
-        called: bytes(&spec.program),
-        args: spec.args.iter().map(bytes).collect(),
-        dir: dir.as_os_str().as_bytes().to_vec(),
-        env: environment(spec),
-        bind: spec.bind,
-        map_by: spec.map_by,
-        kill_after: spec.kill_after,
-        silence: remote.silence,
-        has_input,
-        launcher_print: own,
-        program_print,
-    })
-}
-
-/// The environment by rule, and what the user says.
-fn environment(spec: &Spec) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
-    let passed = std::env::vars_os().filter(|(name, _)| {
-        let name = name.to_string_lossy();
-        PASSED.iter().any(|start| name.starts_with(start)) && !OWN.contains(&&*name)
-    });
-    let passed = passed.map(|(name, value)| (name.into_vec(), Some(value.into_vec())));
-    let said = spec.env.iter().map(|(name, value)| {
-        (name.as_bytes().to_vec(), value.as_ref().map(|value| value.as_bytes().to_vec()))
-    });
-    passed.chain(said).collect()
 }
 
 /// What rank 0 is to read.

@@ -13,7 +13,7 @@ use crate::wire;
 
 /// First line of an agent; what a login shell prints before it is skipped. The number changes
 /// whenever a message does.
-pub(super) const GREETING: &str = "rma-run agent 5";
+pub(super) const GREETING: &str = "rma-run agent 6";
 /// What an agent of any version begins with.
 pub(super) const ANY_GREETING: &str = "rma-run agent ";
 /// How often each side says that it is there.
@@ -46,12 +46,8 @@ pub(super) struct Task {
     pub(super) first: u32,
     pub(super) ranks: u32,
     pub(super) job: Job,
-    /// The program's absolute path, and what the user calls it.
-    pub(super) program: Vec<u8>,
-    pub(super) called: Vec<u8>,
-    pub(super) args: Vec<Vec<u8>>,
-    pub(super) dir: Vec<u8>,
-    pub(super) env: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// Those that have ranks there, in the order of these; at least one.
+    pub(super) programs: Vec<TaskProgram>,
     pub(super) bind: Bind,
     pub(super) map_by: MapBy,
     pub(super) kill_after: Duration,
@@ -59,9 +55,23 @@ pub(super) struct Task {
     pub(super) silence: Duration,
     /// Rank 0 reads what the launcher sends.
     pub(super) has_input: bool,
-    /// What the launcher's own files are.
+    /// What the launcher's own file is.
     pub(super) launcher_print: Print,
-    pub(super) program_print: Print,
+}
+
+/// A program, and what its ranks get.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct TaskProgram {
+    /// Its first rank in the job; perhaps on another host.
+    pub(super) first: u32,
+    /// Its absolute path, and what the user calls it.
+    pub(super) program: Vec<u8>,
+    pub(super) called: Vec<u8>,
+    pub(super) args: Vec<Vec<u8>>,
+    pub(super) dir: Vec<u8>,
+    pub(super) env: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// What the launcher's own file is.
+    pub(super) print: Print,
 }
 
 /// To an agent.
@@ -181,19 +191,15 @@ wire_struct!(Task {
     first,
     ranks,
     job,
-    program,
-    called,
-    args,
-    dir,
-    env,
+    programs,
     bind,
     map_by,
     kill_after,
     silence,
     has_input,
     launcher_print,
-    program_print,
 });
+wire_struct!(TaskProgram { first, program, called, args, dir, env, print });
 wire_enum!(Order {
     0 = Prepare { task: task },
     1 = Start {},

@@ -171,18 +171,22 @@ fn handles_in_the_wrong_hands() {
             let view = foreign.region(&region).unwrap();
             assert_eq!(view.load(0), Ok(1u64));
             let inner = Way::Messages.config();
+            let turn = Mutex::new(());
             job(&inner, 2, |inner| {
                 let window = inner.world().window(0, 1).create_dynamic().unwrap();
                 let own = window.attach(vec![2u64; 64]).unwrap();
                 assert!(window.region(&region).is_err());
                 assert_eq!(foreign.rank(), Rank(0));
                 let address = own.address();
-                // An address of this job, in the other: attached there, too, or an error.
+                // An address of this job, in the other: attached there, too, or an error. The ranks
+                // of this job are threads of one rank of that, which has one such epoch at a time.
+                let turn = turn.lock().unwrap();
                 let lock = foreign.lock_all().unwrap();
                 let mut got = [0u64; 64];
                 let read = lock.get(Rank(0), address, &mut got);
                 assert!(got == [if read.is_ok() { 1 } else { 0 }; 64], "{read:?} {got:?}");
                 lock.unlock().unwrap();
+                drop(turn);
                 assert_eq!(window.detach(own).unwrap(), [2; 64]);
                 window.free().unwrap();
             });

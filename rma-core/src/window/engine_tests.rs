@@ -306,11 +306,11 @@ fn what_is_cancelled_while_there_is_no_room_is_not_sent() {
                 window.issue(wait, WORLD, head, &[0xbb; 8], &pending)
             };
             let put = scope.spawn(put);
-            // It has a slot, and credit.
-            while pending.is_done() {
+            // As soon as it has a slot, and credit.
+            while !put.is_finished() {
+                engine.cancel(&pending);
                 thread::yield_now();
             }
-            engine.cancel(&pending);
             let put = put.join().unwrap();
             network.set_full(false);
             assert!(matches!(put, Err(RmaError::Timeout { .. })), "{put:?}");

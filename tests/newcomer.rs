@@ -87,10 +87,10 @@ fn a_foreign_launcher_is_named() {
     assert_eq!(
         alone("hello", &[], &vars),
         "Error: PMI_SIZE=4 says that an MPI launcher (PMI) started this program as one of several \
-         processes, which it does not connect for this runtime: each would run alone, as rank 0 of \
-         1; start it with `rma-run -n N PROGRAM`, or with a launcher that sets PMI_FD, PMI_RANK and \
-         PMI_SIZE, or PMI_PORT and PMI_ID (`mpiexec` of hydra); `env -u PMI_SIZE -u PMI_RANK \
-         PROGRAM` runs a single rank on purpose\n"
+         processes, which it does not connect for this runtime: each would run alone, as rank 0 \
+         of 1; start it with `rma-run -n N PROGRAM`, or with a launcher that sets PMI_FD, \
+         PMI_RANK and PMI_SIZE, or PMI_PORT and PMI_ID (`mpiexec` of hydra); `env -u PMI_SIZE -u \
+         PMI_RANK PROGRAM` runs a single rank on purpose\n"
     );
 }
 

@@ -18,7 +18,7 @@ const SMOKE_ROUNDS: usize = 1;
 
 /// What all ranks may have together out of core, and tables in hundredths of it.
 const MEMORY: usize = 128 << 20;
-const SMOKE_MEMORY: usize = 16 << 20;
+const SMOKE_MEMORY: usize = 64 << 20;
 const SHARES: [usize; 4] = [50, 100, 133, 166];
 const OUT_ROUNDS: usize = 3;
 

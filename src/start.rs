@@ -105,10 +105,8 @@ fn of_job(mut config: Config, client: Client) -> Result<Universe, StartError> {
         cores: config.cpus.unwrap_or(job.cores),
         naps: config.naps,
     };
-    let (here, address) = match &job.host {
-        Some(host) => (host.range(), &*host.address),
-        None => (0..job.size, LOOP_BACK),
-    };
+    let here = job.here();
+    let address = job.host.as_ref().map_or(LOOP_BACK, |host| &*host.address);
     // SAFETY: the launcher, which has proved that it is the job's own, lets one process be
     // each rank, and gathers what all of them say.
     let shm = unsafe { Shm::join_on_host(place, here, |mine| client.all_gather(mine)) }?;

@@ -71,6 +71,13 @@ pub struct Host {
     pub address: String,
 }
 
+impl Job {
+    /// Ranks on the host of this one.
+    pub fn here(&self) -> Range<u32> {
+        self.host.as_ref().map_or(0..self.size, Host::range)
+    }
+}
+
 impl Host {
     /// Its ranks.
     pub fn range(&self) -> Range<u32> {
@@ -131,6 +138,8 @@ pub struct Client {
     /// How it has left.
     failed: AtomicBool,
     departed: AtomicBool,
+    /// This rank has ended its connection.
+    is_cut: Arc<AtomicBool>,
     /// In a job on several hosts, or of a launcher of others.
     ear: Option<Ear>,
     /// 1 + the first rank that this one missed; 0 if none.
@@ -165,40 +174,55 @@ impl std::fmt::Debug for News {
     }
 }
 
+impl News {
+    fn tell(&mut self, ranks: Range<u32>, fate: Fate) {
+        match &self.hear {
+            Some(hear) => hear(ranks, fate),
+            None => self.unheard.push((ranks, fate)),
+        }
+    }
+}
+
+/// What it means that the connection ends.
+#[derive(Debug, Default)]
+struct End {
+    /// Nothing, if this rank has ended it.
+    is_cut: Arc<AtomicBool>,
+    /// Ranks that cannot be heard of any more.
+    lost: Vec<Range<u32>>,
+    /// Whose launcher ends the job then.
+    managed: Option<Arc<Guarded>>,
+}
+
 impl Ear {
-    /// `rest` are ranks of other hosts, which are lost with rank 0 if that serves.
-    fn start(
-        stream: TcpStream,
-        managed: Option<Arc<Guarded>>,
-        rest: [Range<u32>; 2],
-    ) -> io::Result<Ear> {
+    fn start(stream: TcpStream, end: End) -> io::Result<Ear> {
         let (sender, answers) = mpsc::channel();
         let news = Arc::new(Mutex::new(News::default()));
-        let its = Arc::clone(&news);
+        let (its, told) = (Arc::clone(&news), Arc::clone(&news));
         let listen = move || {
             loop {
                 let said = wire::read(&stream, FRAME_MAX);
                 if let Ok(FromLauncher::Gone { first, count, fate }) = said {
                     let mut news = its.lock().unwrap_or_else(PoisonError::into_inner);
-                    let ranks = first..first.saturating_add(count);
-                    match &news.hear {
-                        Some(hear) => hear(ranks, fate),
-                        None => news.unheard.push((ranks, fate)),
-                    }
+                    news.tell(first..first.saturating_add(count), fate);
                     continue;
                 }
                 let is_over = said.is_err();
                 let is_heard = sender.send(said).is_ok();
-                if is_over && let Some(managed) = &managed {
-                    if let Some(hear) = &its.lock().unwrap_or_else(PoisonError::into_inner).hear {
-                        rest.iter().for_each(|ranks| hear(ranks.clone(), Fate::Failed));
-                    }
-                    managed.end_soon();
-                }
                 if is_over || !is_heard {
-                    return;
+                    break is_over;
                 }
             }
+        };
+        let listen = move || {
+            // pairs with the Release store in `cut`.
+            if !listen() || end.is_cut.load(Ordering::Acquire) {
+                return;
+            }
+            let mut news = told.lock().unwrap_or_else(PoisonError::into_inner);
+            end.lost.iter().for_each(|ranks| news.tell(ranks.clone(), Fate::Failed));
+            drop(news);
+            end.managed.iter().for_each(|managed| managed.end_soon());
         };
         std::thread::Builder::new().name("rma-launcher".into()).spawn(listen)?;
         Ok(Ear { answers: Mutex::new(answers), news })
@@ -248,17 +272,19 @@ impl Client {
 
     /// Says hello, and again if the launcher has hung up.
     pub(crate) fn greeted(settings: &Settings) -> Result<Client, StartError> {
-        Self::greeted_with(settings, None)
+        Self::greeted_with(settings, None, HELLO_TIMEOUT)
     }
 
+    /// The connection may take so long.
     fn greeted_with(
         settings: &Settings,
         managed: Option<&Arc<Guarded>>,
+        reached_in: Duration,
     ) -> Result<Client, StartError> {
         let deadline = Instant::now() + HELLO_TIMEOUT;
         let mut pause = RETRY_PAUSE;
         loop {
-            match greet(settings, managed, deadline) {
+            match greet(settings, managed, reached_in, deadline) {
                 // The launcher drops callers when strangers flood its port.
                 Err(StartError::Lost { source, .. })
                     if wire::is_end(&source) && Instant::now() + pause < deadline =>
@@ -425,6 +451,8 @@ impl Client {
     }
 
     fn cut(&self, how: Shutdown) {
+        // pairs with the Acquire load of the ear, which finds the end of the connection later.
+        self.is_cut.store(true, Ordering::Release);
         // Fails only when the launcher is gone, and then it needs none.
         let _ = self.stream.shutdown(how);
     }
@@ -472,11 +500,13 @@ impl Drop for Turn<'_> {
 fn greet(
     settings: &Settings,
     managed: Option<&Arc<Guarded>>,
+    reached_in: Duration,
     deadline: Instant,
 ) -> Result<Client, StartError> {
     let lost = |source| lost(settings, "said hello", source);
     let left = deadline.saturating_duration_since(Instant::now()).max(RETRY_PAUSE);
-    let stream = TcpStream::connect_timeout(&settings.bootstrap, left).map_err(lost)?;
+    let stream = TcpStream::connect_timeout(&settings.bootstrap, left.min(reached_in));
+    let stream = stream.map_err(lost)?;
     stream.set_nodelay(true).map_err(lost)?;
     stream.set_read_timeout(Some(left)).map_err(lost)?;
     stream.set_write_timeout(Some(left)).map_err(lost)?;
@@ -513,9 +543,18 @@ fn greet(
     };
     stream.set_read_timeout(None).map_err(lost)?;
     stream.set_write_timeout(None).map_err(lost)?;
-    let here = job.host.as_ref().map_or(0..job.size, Host::range);
-    let rest = [0..here.start, here.end..job.size];
-    let ear = || Ear::start(stream.try_clone()?, managed.cloned(), rest);
+    let is_cut = Arc::<AtomicBool>::default();
+    let ear = || {
+        let mut end = End { is_cut: Arc::clone(&is_cut), ..End::default() };
+        if managed.is_some() {
+            let here = job.here();
+            // Of other hosts, rank 0 tells, which serves.
+            let others = [0..here.start, here.end..job.size];
+            end.lost = others.into_iter().filter(|ranks| !ranks.is_empty()).collect();
+            end.managed = managed.cloned();
+        }
+        Ear::start(stream.try_clone()?, end)
+    };
     let ear = (job.host.is_some() || managed.is_some()).then(ear).transpose();
     let ear = ear.map_err(|source| StartError::System { call: "starting a thread", source })?;
     Ok(Client {
@@ -528,6 +567,7 @@ fn greet(
         left: AtomicBool::new(false),
         failed: AtomicBool::new(false),
         departed: AtomicBool::new(false),
+        is_cut,
         ear,
         missed: AtomicU64::new(0),
         managed: managed.cloned(),
@@ -558,6 +598,43 @@ mod tests {
     use std::net::TcpListener;
 
     fn is_shareable<T: Send + Sync>() {}
+
+    /// An ear whose connection has ended: what it tells, until its thread is gone.
+    fn ended(is_cut: bool, hears_before: bool) -> Vec<(Range<u32>, Fate)> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        let is_cut = Arc::new(AtomicBool::new(is_cut));
+        let end = End { is_cut, lost: vec![0..2, 3..4], managed: None };
+        let ear = Ear::start(stream, end).unwrap();
+        let (sender, heard) = mpsc::channel();
+        let hear = Box::new(move |ranks, fate| sender.send((ranks, fate)).unwrap());
+        if hears_before {
+            ear.news.lock().unwrap().hear = Some(hear);
+            drop(server);
+            assert!(ear.answer().is_err());
+            while Arc::strong_count(&ear.news) > 1 {
+                std::thread::yield_now();
+            }
+        } else {
+            drop(server);
+            while Arc::strong_count(&ear.news) > 1 {
+                std::thread::yield_now();
+            }
+            ear.news.lock().unwrap().unheard.drain(..).for_each(|(ranks, fate)| hear(ranks, fate));
+        }
+        drop(ear);
+        heard.try_iter().collect()
+    }
+
+    #[test]
+    fn ranks_that_cannot_be_heard_of_any_more_are_lost_unless_this_one_leaves() {
+        let lost = [(0..2, Fate::Failed), (3..4, Fate::Failed)];
+        for hears_before in [true, false] {
+            assert_eq!(ended(false, hears_before), lost);
+            assert_eq!(ended(true, hears_before), []);
+        }
+    }
 
     fn settings(listener: &TcpListener) -> Settings {
         let bootstrap = listener.local_addr().unwrap();
@@ -593,7 +670,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let settings = settings(&listener);
         let server = std::thread::spawn(move || launcher(listener, secret, rank));
-        let client = greet(&settings, None, Instant::now() + HELLO_TIMEOUT);
+        let client = greet(&settings, None, HELLO_TIMEOUT, Instant::now() + HELLO_TIMEOUT);
         (client, server.join().unwrap())
     }
 
@@ -661,7 +738,7 @@ mod tests {
             stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
             stream
         });
-        let client = greet(&settings, None, Instant::now() + HELLO_TIMEOUT);
+        let client = greet(&settings, None, HELLO_TIMEOUT, Instant::now() + HELLO_TIMEOUT);
         assert!(matches!(client, Err(StartError::Lost { .. })), "{client:?}");
         server.join().unwrap();
     }

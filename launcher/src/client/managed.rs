@@ -3,14 +3,18 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use super::{Client, end_with_parent};
+use super::{Client, HELLO_TIMEOUT, end_with_parent};
 use crate::pmi::{Card, Managed, Session};
 use crate::serve::{Door, GRACE};
 use crate::start::{Secret, Settings, StartError};
 
+/// How long an address of rank 0 may take to answer while there are others: a network may swallow
+/// what is sent there.
+const REACHED_IN: Duration = Duration::from_secs(3);
 /// Letters of a reason why there is no job: launchers take short values.
 const REASON_MAX: usize = 300;
 
@@ -84,10 +88,13 @@ impl Client {
             served = Some(door.serve(Box::new(abort)).map_err(system("starting a thread"))?);
         }
         let at = |bootstrap| Settings { bootstrap, rank, secret: Secret(secret), bulletin: None };
-        let mut client = reach(addresses.into_iter().map(at), launcher, &guarded)?;
+        let places: Vec<_> = addresses.into_iter().map(at).collect();
+        let mut client = reach(&places, launcher, &guarded)?;
         client.served = served;
         if client.job.size != size {
-            return Err(StartError::NotTheLauncher(client.settings.bootstrap));
+            let counted = client.job.size;
+            let why = format!("rank 0 counts {counted} ranks, and {launcher} {size}");
+            return Err(StartError::NoJob { launcher, why });
         }
         client.count_cpus()?;
         Ok(client)
@@ -102,10 +109,7 @@ impl Client {
         for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)) {
             mine[cpu / 8] |= 1 << (cpu % 8);
         }
-        let here = match &self.job.host {
-            Some(host) => host.range(),
-            None => 0..self.job.size,
-        };
+        let here = self.job.here();
         let (mut first, mut all): (u32, Cpus) = (0, [0; _]);
         for (count, theirs) in self.all_gather(&mine)? {
             let end = first.saturating_add(count);
@@ -143,13 +147,14 @@ fn open_door(session: &mut Session) -> Result<(Option<Door>, Option<Card>), Star
 /// Joins at the first of these places where rank 0 of this job is; if it is at none, says what
 /// failed at the first, which other hosts should reach.
 fn reach(
-    places: impl Iterator<Item = Settings>,
+    places: &[Settings],
     launcher: &'static str,
     guarded: &Arc<Guarded>,
 ) -> Result<Client, StartError> {
     let mut failed = None;
-    for settings in places {
-        match Client::greeted_with(&settings, Some(guarded)) {
+    for (settings, left) in places.iter().zip((0..places.len()).rev()) {
+        let reached_in = if left > 0 { REACHED_IN } else { HELLO_TIMEOUT };
+        match Client::greeted_with(settings, Some(guarded), reached_in) {
             Ok(client) => return Ok(client),
             Err(error @ StartError::Refused { .. }) => return Err(error),
             Err(error) => failed = failed.or(Some(error)),

@@ -55,10 +55,7 @@ impl Plan {
 
     /// Ranks on this machine.
     pub(super) fn here(&self) -> Range<u32> {
-        match &self.job.host {
-            Some(host) => host.range(),
-            None => 0..self.job.size,
-        }
+        self.job.here()
     }
 
     fn job(&self, rank: u32) -> Job {

@@ -82,6 +82,7 @@ mod environment;
 mod foreign;
 mod gather;
 mod inherited;
+mod notes;
 mod pmi;
 mod rumours;
 #[cfg(feature = "server")]

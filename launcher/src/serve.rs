@@ -2,10 +2,11 @@
 //! lets the ranks in, exchanges what they say, tells those of other nodes who is gone, and has the
 //! launcher of the job end it when a rank is lost.
 
-use std::collections::HashSet;
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::ops::Range;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -14,11 +15,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::client::{Fate, Host, Job, SettingSource};
 use crate::codec::Wire;
 use crate::gather::{Answer, Gather};
+use crate::notes::Notes;
 use crate::rumours::{Message, Rumours};
 use crate::start::Secret;
 use crate::wire::{
-    self, Challenge, FRAME_MAX, FromLauncher, HELLO_MAX, Hello, Nonce, Proof, Refusal, Reply,
-    ToLauncher,
+    self, Challenge, FRAME_MAX, Frame, FromLauncher, HELLO_MAX, Hello, Nonce, Proof, Refusal,
+    Reply, ToLauncher,
 };
 
 /// How long ranks may take to come, all of which have met before; and a caller, to say hello.
@@ -100,7 +102,7 @@ impl Door {
             rumours: Rumours::new(nodes.clone()),
             nodes,
             joined: vec![false; size as usize],
-            noted: HashSet::new(),
+            noted: Notes::default(),
             callers: Vec::new(),
             elsewhere: None,
             started: Instant::now(),
@@ -153,7 +155,11 @@ struct Caller {
     since: Instant,
     stage: Stage,
     input: Vec<u8>,
-    output: Vec<u8>,
+    /// Bytes of that which were taken.
+    taken: usize,
+    /// Frames that are not written yet, and how much of the first one is.
+    output: VecDeque<Frame>,
+    written: usize,
     /// To be dropped when all is written.
     is_over: bool,
     /// It hung up, or is to be dropped at once.
@@ -179,7 +185,7 @@ struct Server {
     gather: Gather,
     rumours: Rumours,
     /// What was printed already.
-    noted: HashSet<String>,
+    noted: Notes,
     callers: Vec<Caller>,
     /// The address of this host that ranks of other nodes came to.
     elsewhere: Option<IpAddr>,
@@ -224,7 +230,7 @@ impl Server {
             self.lost.map(|since| since + GRACE),
             self.joined.contains(&false).then_some(self.started + HELLO_TIMEOUT),
         ];
-        let hellos = self.callers.iter().filter(|caller| !caller.is_rank());
+        let hellos = self.callers.iter().filter(|caller| caller.is_stranger());
         let hellos = hellos.map(|caller| caller.since + HELLO_TIMEOUT);
         let limit = limits.into_iter().flatten().chain(hellos).min();
         let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()));
@@ -249,9 +255,9 @@ impl Server {
                 Err(_) => break std::thread::sleep(ACCEPT_PAUSE),
             }
         }
-        let strangers = self.callers.iter().filter(|caller| !caller.is_rank()).count();
+        let strangers = self.callers.iter().filter(|caller| caller.is_stranger()).count();
         let most = self.size as usize + STRANGERS;
-        let many = self.callers.iter_mut().filter(|caller| !caller.is_rank());
+        let many = self.callers.iter_mut().filter(|caller| caller.is_stranger());
         many.take(strangers.saturating_sub(most)).for_each(|caller| caller.is_gone = true);
     }
 
@@ -260,9 +266,18 @@ impl Server {
         stream.set_nodelay(true)?;
         let nonce = wire::random()?;
         let challenge = Challenge { magic: wire::MAGIC, version: wire::VERSION, nonce };
-        let (input, output) = (Vec::new(), wire::encode(&challenge)?);
-        let (stage, since) = (Stage::Stranger { nonce }, Instant::now());
-        let caller = Caller { stream, since, stage, input, output, is_over: false, is_gone: false };
+        let mut caller = Caller {
+            stream,
+            since: Instant::now(),
+            stage: Stage::Stranger { nonce },
+            input: Vec::new(),
+            taken: 0,
+            output: VecDeque::new(),
+            written: 0,
+            is_over: false,
+            is_gone: false,
+        };
+        caller.send(&challenge);
         self.callers.push(caller);
         Ok(())
     }
@@ -270,6 +285,12 @@ impl Server {
     /// Takes what a caller has said.
     fn hear(&mut self, at: usize) {
         self.callers[at].read();
+        self.take_all(at);
+        let caller = &mut self.callers[at];
+        caller.input.drain(..std::mem::take(&mut caller.taken));
+    }
+
+    fn take_all(&mut self, at: usize) {
         loop {
             let caller = &mut self.callers[at];
             if caller.is_over {
@@ -301,26 +322,16 @@ impl Server {
     }
 
     fn admit(&mut self, at: usize, nonce: Nonce, hello: Hello) {
-        let place = self.joined.get_mut(hello.rank as usize);
-        let refusal = if wire::rank_mac(&self.secret.0, &nonce, &hello) != Proof(hello.mac) {
-            Some(Refusal::Secret)
-        } else if hello.version != wire::VERSION {
-            Some(Refusal::Version { launcher: wire::VERSION })
-        } else {
-            match place {
-                None => Some(Refusal::RankOutOfRange { size: self.size }),
-                Some(true) => Some(Refusal::RankTaken),
-                Some(free) => {
-                    *free = true;
-                    None
-                }
-            }
+        let knows = wire::rank_mac(&self.secret.0, &nonce, &hello) == Proof(hello.mac);
+        let admitted = match knows {
+            true => wire::admit(&hello, 0..self.size, self.size, &mut self.joined),
+            false => Err(Refusal::Secret),
         };
         let is_here = self.nodes.first().is_some_and(|first| first.contains(&hello.rank));
         let caller = &mut self.callers[at];
-        match refusal {
-            Some(why) => caller.end_with(&Reply::Refused(why)),
-            None => {
+        match admitted {
+            Err(why) => caller.end_with(&Reply::Refused(why)),
+            Ok(()) => {
                 if !is_here && let Ok(address) = caller.stream.local_addr() {
                     self.elsewhere.get_or_insert(address.ip());
                 }
@@ -359,14 +370,14 @@ impl Server {
                 let answer = self.gather.handle_part(rank, mine);
                 self.answer(answer);
             }
-            ToLauncher::Note { text } if !has_left => self.note(text),
+            ToLauncher::Note { text } if !has_left => self.note(&text),
             ToLauncher::Leave { failed, missed } if !has_left => {
                 self.callers[at].stage = Stage::Rank { rank, has_left: true };
                 let answer = self.gather.handle_gone(rank);
                 self.answer(answer);
                 if failed {
                     if let Some(peer) = missed {
-                        self.note(format!(
+                        say(&format!(
                             "rank {rank} failed because it waited for rank {peer}, which had left"
                         ));
                     }
@@ -396,24 +407,24 @@ impl Server {
         let messages = self.rumours.disconnected(rank);
         self.pass_on(messages);
         if self.lost.is_none() {
-            self.note(format!("rank {rank} ended without leaving its job, which ends with it"));
             self.lost = Some(Instant::now());
+            say(&format!("rank {rank} ended without leaving its job, which ends with it"));
         }
     }
 
     /// Who takes too long?
     fn look_around(&mut self) {
         for caller in &mut self.callers {
-            if !caller.is_rank() && caller.since.elapsed() > HELLO_TIMEOUT {
+            if caller.is_stranger() && caller.since.elapsed() > HELLO_TIMEOUT {
                 caller.is_gone = true;
             }
         }
         if self.started.elapsed() > HELLO_TIMEOUT && self.lost.is_none() {
             let missing = (0..).zip(&self.joined).find(|(_, joined)| !**joined);
             if let Some((rank, _)) = missing {
-                let limit = HELLO_TIMEOUT.as_secs();
-                self.note(format!("rank {rank} has not come within {limit} s; the job ends"));
                 self.lost = Some(Instant::now());
+                let limit = HELLO_TIMEOUT.as_secs();
+                say(&format!("rank {rank} has not come within {limit} s; the job ends"));
             }
         }
     }
@@ -430,20 +441,26 @@ impl Server {
 
     fn tell(&mut self, ranks: &[u32], message: &FromLauncher) {
         let Ok(frame) = wire::encode(message) else { return };
+        let frame = Arc::new(frame);
         for caller in &mut self.callers {
             let Stage::Rank { rank, .. } = caller.stage else { continue };
             if ranks.binary_search(&rank).is_ok() {
-                caller.output.extend_from_slice(&frame);
+                caller.output.push_back(Arc::clone(&frame));
             }
         }
     }
 
-    fn note(&mut self, text: String) {
-        if !self.noted.contains(&text) {
-            eprintln!("rma: {text}");
-            self.noted.insert(text);
+    /// Says what a rank says, once.
+    fn note(&mut self, text: &str) {
+        if self.noted.is_new(text) {
+            say(text);
         }
     }
+}
+
+fn say(text: &str) {
+    // Nobody may read standard error any more.
+    let _ = writeln!(io::stderr(), "rma: {text}");
 }
 
 /// Which part of the job is where the rank is: none if there is one node only, and an error if its
@@ -492,6 +509,11 @@ impl Caller {
         matches!(self.stage, Stage::Rank { .. })
     }
 
+    /// It has proved nothing.
+    fn is_stranger(&self) -> bool {
+        matches!(self.stage, Stage::Stranger { .. })
+    }
+
     /// Reads what is there.
     fn read(&mut self) {
         let mut bytes = [0; 16 << 10];
@@ -517,17 +539,18 @@ impl Caller {
 
     /// The next message of at most `max` bytes, if all of it is there.
     fn take<T: Wire>(&mut self, max: usize) -> io::Result<Option<T>> {
-        let Some((prefix, rest)) = self.input.split_first_chunk::<4>() else { return Ok(None) };
+        let input = &self.input[self.taken..];
+        let Some((prefix, rest)) = input.split_first_chunk::<4>() else { return Ok(None) };
         let length = wire::announced(*prefix, max)?;
-        let Some((body, rest)) = rest.split_at_checked(length) else { return Ok(None) };
+        let Some(body) = rest.get(..length) else { return Ok(None) };
         let message = wire::decode(body)?;
-        self.input = rest.to_vec();
+        self.taken += prefix.len() + length;
         Ok(Some(message))
     }
 
     fn send<T: Wire>(&mut self, message: &T) {
         match wire::encode(message) {
-            Ok(frame) => self.output.extend_from_slice(&frame),
+            Ok(frame) => self.output.push_back(Arc::new(frame)),
             Err(_) => self.is_gone = true,
         }
     }
@@ -539,9 +562,15 @@ impl Caller {
 
     /// Writes what can be written.
     fn write(&mut self) {
-        while !self.output.is_empty() && !self.is_gone {
-            match self.stream.write(&self.output) {
-                Ok(count @ 1..) => drop(self.output.drain(..count)),
+        while let Some(frame) = self.output.front().filter(|_| !self.is_gone) {
+            match self.stream.write(&frame[self.written..]) {
+                Ok(count @ 1..) => {
+                    self.written += count;
+                    if self.written == frame.len() {
+                        self.output.pop_front();
+                        self.written = 0;
+                    }
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 // Its end is read, too.
@@ -669,6 +698,34 @@ mod tests {
         let _ = idle[0].read_to_end(&mut end);
         client.leave(false);
         served.join();
+    }
+
+    /// A rank that waits until it is known how ranks of other nodes reach its host.
+    #[test]
+    fn strangers_drive_out_no_rank_that_waits() {
+        let (served, settings, aborted) = server(vec![0..1, 1..2]);
+        let Settings { bootstrap, secret, .. } = settings(0);
+        let waits = TcpStream::connect(bootstrap).unwrap();
+        let challenge: Challenge = wire::read(&waits, HELLO_MAX).unwrap();
+        let mut hello =
+            Hello { version: wire::VERSION, rank: 0, pid: 1, nonce: [7; 32], mac: [0; 32] };
+        hello.mac = wire::rank_mac(&secret.0, &challenge.nonce, &hello).0;
+        wire::write(&waits, &hello).unwrap();
+        // Heard after that.
+        let again = Client::greeted(&settings(0)).unwrap_err();
+        assert!(matches!(again, StartError::Refused { why: Refusal::RankTaken, .. }), "{again}");
+        let mut idle: Vec<TcpStream> =
+            (0..STRANGERS * 2).map(|_| TcpStream::connect(bootstrap).unwrap()).collect();
+        // The oldest was told a challenge, and then dropped.
+        let _ = idle[0].read_to_end(&mut Vec::new());
+        let other = joined(1..2, &settings).pop().unwrap();
+        let reply: Reply = wire::read(&waits, FRAME_MAX).unwrap();
+        assert!(matches!(reply, Reply::Welcome { .. }), "{reply:?}");
+        wire::write(&waits, &ToLauncher::Leave { failed: false, missed: None }).unwrap();
+        other.leave(false);
+        drop((waits, other));
+        served.join();
+        assert!(aborted.recv().is_err(), "nobody ended the job");
     }
 
     #[test]

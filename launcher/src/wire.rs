@@ -2,6 +2,8 @@
 
 use std::hint::black_box;
 use std::io::{self, Read, Write};
+use std::ops::Range;
+use std::sync::Arc;
 
 use hmac_sha256::HMAC;
 
@@ -19,6 +21,8 @@ pub(crate) const HELLO_MAX: usize = 1024;
 pub(crate) const REPLY_MAX: usize = 64 << 10;
 /// Largest frame afterwards, in bytes.
 pub(crate) const FRAME_MAX: usize = 16 << 20;
+/// Ranks of a job on hosts, or of a launcher of others, at most.
+pub(crate) const RANKS_MAX: u32 = 1 << 16;
 /// Bytes that a message needs besides its payload, generously.
 const OVERHEAD: usize = 64;
 /// Those of a run besides what its ranks said: how many they are, and its length.
@@ -90,6 +94,31 @@ pub enum Refusal {
 }
 
 crate::debug_as_display!(Refusal);
+
+/// Whether a rank that knows the secret may join; it has the rank from then on.
+pub(crate) fn admit(
+    hello: &Hello,
+    here: Range<u32>,
+    size: u32,
+    taken: &mut [bool],
+) -> Result<(), Refusal> {
+    if hello.version != VERSION {
+        return Err(Refusal::Version { launcher: VERSION });
+    }
+    let place = hello.rank.checked_sub(here.start);
+    match place.and_then(|place| taken.get_mut(place as usize)) {
+        None if hello.rank < size => Err(Refusal::Elsewhere { first: here.start, end: here.end }),
+        None => Err(Refusal::RankOutOfRange { size }),
+        Some(true) => Err(Refusal::RankTaken),
+        Some(free) => {
+            *free = true;
+            Ok(())
+        }
+    }
+}
+
+/// A frame on its way to a rank, shared by all that get the same.
+pub(crate) type Frame = Arc<Vec<u8>>;
 
 /// From a rank, after the hello.
 #[derive(Debug, PartialEq)]
@@ -271,6 +300,25 @@ mod tests {
     use crate::SettingSource;
     use proptest::prelude::*;
     use std::time::Duration;
+
+    #[test]
+    fn each_rank_joins_once() {
+        let hello = |rank| Hello { rank, ..hello() };
+        let mut taken = vec![false; 2];
+        assert_eq!(admit(&hello(1), 0..2, 2, &mut taken), Ok(()));
+        assert_eq!(admit(&hello(1), 0..2, 2, &mut taken), Err(Refusal::RankTaken));
+        assert_eq!(admit(&hello(2), 0..2, 2, &mut taken), Err(Refusal::RankOutOfRange { size: 2 }));
+        let old = Hello { version: 0, ..hello(0) };
+        let refusal = Refusal::Version { launcher: VERSION };
+        assert_eq!(admit(&old, 0..2, 2, &mut taken), Err(refusal));
+        assert_eq!(admit(&hello(0), 0..2, 2, &mut taken), Ok(()));
+
+        let (mut taken, elsewhere) = (vec![false; 2], Refusal::Elsewhere { first: 2, end: 4 });
+        assert_eq!(admit(&hello(3), 2..4, 6, &mut taken), Ok(()));
+        for rank in [1, 4] {
+            assert_eq!(admit(&hello(rank), 2..4, 6, &mut taken), Err(elsewhere));
+        }
+    }
 
     fn hello() -> Hello {
         Hello { version: VERSION, rank: 3, pid: 77, nonce: [9; 32], mac: [0; 32] }

@@ -11,6 +11,7 @@ use super::{Client, HELLO_TIMEOUT, end_with_parent};
 use crate::pmi::{Card, Managed, Session};
 use crate::serve::{Door, GRACE};
 use crate::start::{Secret, Settings, StartError};
+use crate::wire::RANKS_MAX;
 
 /// How long an address of rank 0 may take to answer while there are others: a network may swallow
 /// what is sent there.
@@ -66,6 +67,10 @@ impl Client {
         let mut session = managed.open()?;
         let (rank, size) = session.place();
         let launcher = session.launcher();
+        if size > RANKS_MAX {
+            let why = format!("{size} ranks are more than {RANKS_MAX}");
+            return Err(StartError::NoJob { launcher, why });
+        }
         let (door, mine) = open_door(&mut session)?;
         let Card { addresses, secret, refusal } = session.share(mine.as_ref())?;
         if let Some(why) = refusal {

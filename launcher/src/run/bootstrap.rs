@@ -22,7 +22,7 @@ use crate::Job;
 use crate::codec::Wire;
 use crate::start::Secret;
 use crate::wire::{
-    self, Challenge, FRAME_MAX, HELLO_MAX, Hello, Proof, Refusal, Reply, ToLauncher,
+    self, Challenge, FRAME_MAX, Frame, HELLO_MAX, Hello, Proof, Refusal, Reply, ToLauncher,
 };
 
 /// Connections the kernel keeps for us while we start processes.
@@ -31,9 +31,6 @@ const BACKLOG: u32 = 4096;
 const HELLO_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause when no connection can be accepted, for lack of descriptors for example.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// A frame on its way to a rank, shared by all that get the same.
-pub(super) type Frame = Arc<Vec<u8>>;
 
 /// What the launcher tells ranks, and how it knows them.
 #[derive(Debug)]
@@ -166,7 +163,7 @@ async fn hello(mut stream: TcpStream, shared: &Shared) -> io::Result<Joined> {
         write(&mut stream, &Reply::Refused(Refusal::Secret)).await?;
         return Err(io::Error::other("it does not know the secret of this job"));
     }
-    let admitted = admit(&hello, plan.here(), plan.job.size, &mut lock(&shared.taken));
+    let admitted = wire::admit(&hello, plan.here(), plan.job.size, &mut lock(&shared.taken));
     if let Err(why) = admitted {
         write(&mut stream, &Reply::Refused(why)).await?;
         return Err(io::Error::other(format!(
@@ -182,23 +179,6 @@ async fn hello(mut stream: TcpStream, shared: &Shared) -> io::Result<Joined> {
     // A rank that is gone by now is noticed by its reader, like any that goes later.
     let _ = write(&mut stream, &welcome).await;
     Ok((hello.rank, stream, answers))
-}
-
-/// Whether a rank that knows the secret may join; it has the rank from then on.
-fn admit(hello: &Hello, here: Range<u32>, size: u32, taken: &mut [bool]) -> Result<(), Refusal> {
-    if hello.version != wire::VERSION {
-        return Err(Refusal::Version { launcher: wire::VERSION });
-    }
-    let place = hello.rank.checked_sub(here.start);
-    match place.and_then(|place| taken.get_mut(place as usize)) {
-        None if hello.rank < size => Err(Refusal::Elsewhere { first: here.start, end: here.end }),
-        None => Err(Refusal::RankOutOfRange { size }),
-        Some(true) => Err(Refusal::RankTaken),
-        Some(free) => {
-            *free = true;
-            Ok(())
-        }
-    }
 }
 
 /// Takes what a rank says until it says no more, or something it must not say.
@@ -265,28 +245,6 @@ pub(super) async fn read<T: Wire>(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn hello(rank: u32) -> Hello {
-        Hello { version: wire::VERSION, rank, pid: 1, nonce: [0; 32], mac: [0; 32] }
-    }
-
-    #[test]
-    fn each_rank_joins_once() {
-        let mut taken = vec![false; 2];
-        assert_eq!(admit(&hello(1), 0..2, 2, &mut taken), Ok(()));
-        assert_eq!(admit(&hello(1), 0..2, 2, &mut taken), Err(Refusal::RankTaken));
-        assert_eq!(admit(&hello(2), 0..2, 2, &mut taken), Err(Refusal::RankOutOfRange { size: 2 }));
-        let old = Hello { version: 0, ..hello(0) };
-        let refusal = Refusal::Version { launcher: wire::VERSION };
-        assert_eq!(admit(&old, 0..2, 2, &mut taken), Err(refusal));
-        assert_eq!(admit(&hello(0), 0..2, 2, &mut taken), Ok(()));
-
-        let (mut taken, elsewhere) = (vec![false; 2], Refusal::Elsewhere { first: 2, end: 4 });
-        assert_eq!(admit(&hello(3), 2..4, 6, &mut taken), Ok(()));
-        for rank in [1, 4] {
-            assert_eq!(admit(&hello(rank), 2..4, 6, &mut taken), Err(elsewhere));
-        }
-    }
 
     #[test]
     fn ranks_are_bound_in_turn() {

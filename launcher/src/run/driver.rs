@@ -12,7 +12,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::arrivals::Arrivals;
-use super::bootstrap::{self, Frame, Plan};
+use super::bootstrap::{self, Plan};
 use super::capacity::{self, Descriptors};
 use super::hosts::{HostSaid, Hosts};
 use super::lines::Tail;
@@ -26,8 +26,9 @@ use super::topology::Topology;
 use super::{config, cpus, groups, program, signals, start};
 use crate::client::Fate;
 use crate::gather::{Answer, Gather};
+use crate::notes::Notes;
 use crate::start::Secret;
-use crate::wire;
+use crate::wire::{self, Frame};
 use crate::{Job, bulletin};
 
 /// How long pipes may outlive their ranks before the processes that hold them are killed.
@@ -43,8 +44,6 @@ const START_GRACE: Duration = Duration::from_secs(5);
 /// How often ranks are given that time to end a line, at most, before they are ended themselves.
 const LINE_ROUNDS: u32 = 20;
 const LINE_PAUSE: Duration = Duration::from_millis(5);
-/// Different things that ranks may have to say to the user.
-pub(super) const NOTES_MAX: usize = 100;
 
 /// What happens to a job, from all sides.
 #[derive(Debug)]
@@ -128,7 +127,7 @@ pub(super) struct Noted {
     /// A caller at the port was refused.
     refused: bool,
     /// What ranks have said to the user.
-    notes: HashSet<String>,
+    notes: Notes,
     /// What ranks did when they were asked to end.
     pub(super) last_look: Option<JobView>,
 }
@@ -495,10 +494,7 @@ impl Driver<'_> {
 
     /// Says something that ranks say, once.
     fn note_once(&mut self, text: String) {
-        if !self.spec.quiet
-            && self.noted.notes.len() < NOTES_MAX
-            && self.noted.notes.insert(text.clone())
-        {
+        if !self.spec.quiet && self.noted.notes.is_new(&text) {
             self.sink.note(&text);
         }
     }

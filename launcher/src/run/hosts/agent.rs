@@ -18,7 +18,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-use super::super::bootstrap::{self, Frame, Plan};
+use super::super::bootstrap::{self, Plan};
 use super::super::driver::{Input, until};
 use super::super::machine::{ENDING, Event, Exit};
 use super::super::output::{Stream, receiver, silence};
@@ -36,7 +36,7 @@ use super::talk::{
 use crate::bulletin;
 use crate::client::{Fate, Host};
 use crate::start::Secret;
-use crate::wire::{self, FromLauncher};
+use crate::wire::{self, Frame, FromLauncher};
 
 /// An address that this host alone reaches.
 const LOOP_BACK: &str = "127.0.0.1";

@@ -1,6 +1,5 @@
 //! A conversation with the agent of a host, over the pipes of a remote shell.
 
-use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,13 +21,14 @@ use tokio::time::MissedTickBehavior;
 pub(in super::super) use super::super::output::Stream;
 
 use super::super::bootstrap;
-use super::super::driver::{Input, NOTES_MAX};
+use super::super::driver::Input;
 use super::super::lines::{Tail, last_lines};
 use super::super::output::lock;
 use super::super::query::Seen;
 use super::super::spawn::{detach, watch};
 use super::shown;
 use super::talk::{ANY_GREETING, BEAT, FRAME_MAX, GREETING, Order, Task, Word};
+use crate::notes::Notes;
 use crate::wire;
 
 /// How long a host may take until its agent speaks, and until that has looked around.
@@ -367,7 +367,7 @@ impl Complaints {
     /// would have signals, and what agents say, wait behind its lines.
     async fn read(self, errors: Receiver, inputs: UnboundedSender<Input>) {
         let mut lines = BufReader::new(errors);
-        let (mut line, mut told) = (Vec::new(), HashSet::new());
+        let (mut line, mut told) = (Vec::new(), Notes::default());
         loop {
             line.clear();
             let read = (&mut lines).take(CHATTER).read_until(b'\n', &mut line).await;
@@ -375,13 +375,13 @@ impl Complaints {
                 return;
             }
             lock(&self.tail).push(&line);
-            if !self.is_ready.load(Ordering::Relaxed) || told.len() == NOTES_MAX {
+            if !self.is_ready.load(Ordering::Relaxed) || told.is_full() {
                 continue;
             }
-            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
-            if !told.contains(&text) {
+            let text = String::from_utf8_lossy(&line);
+            let text = text.trim_end();
+            if told.is_new(text) {
                 let _ = inputs.send(Input::Note(format!("host {}: {text}", self.name)));
-                told.insert(text);
             }
         }
     }
@@ -392,6 +392,7 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+    use crate::notes::NOTES_MAX;
 
     #[tokio::test]
     async fn an_order_that_is_too_long_is_an_error() {

@@ -3,8 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-/// Ranks of a job on hosts, at most.
-pub(super) const RANKS_MAX: u32 = 1 << 16;
+use crate::wire::RANKS_MAX;
 
 /// A host, as the user names it, and ranks that there may be on it, if that was said.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use super::super::query::Seen;
 use super::super::spec::{Bind, MapBy};
-use super::list::RANKS_MAX;
 use crate::Job;
 use crate::client::Fate;
 use crate::codec::{wire_enum, wire_struct};
-use crate::wire;
+use crate::wire::{self, RANKS_MAX};
 
 /// First line of an agent; what a login shell prints before it is skipped. The number changes
 /// whenever a message does.

@@ -184,7 +184,7 @@ impl News {
 }
 
 /// What it means that the connection ends.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct End {
     /// Nothing, if this rank has ended it.
     is_cut: Arc<AtomicBool>,
@@ -192,6 +192,19 @@ struct End {
     lost: Vec<Range<u32>>,
     /// Whose launcher ends the job then.
     managed: Option<Arc<Guarded>>,
+}
+
+impl End {
+    fn of(is_cut: &Arc<AtomicBool>, job: &Job, managed: Option<&Arc<Guarded>>) -> End {
+        let mut lost = Vec::new();
+        if managed.is_some() {
+            // Rank 0 tells of other hosts, which serves.
+            let here = job.here();
+            lost.extend([0..here.start, here.end..job.size]);
+            lost.retain(|ranks| !ranks.is_empty());
+        }
+        End { is_cut: Arc::clone(is_cut), lost, managed: managed.cloned() }
+    }
 }
 
 impl Ear {
@@ -545,14 +558,7 @@ fn greet(
     stream.set_write_timeout(None).map_err(lost)?;
     let is_cut = Arc::<AtomicBool>::default();
     let ear = || {
-        let mut end = End { is_cut: Arc::clone(&is_cut), ..End::default() };
-        if managed.is_some() {
-            let here = job.here();
-            // Of other hosts, rank 0 tells, which serves.
-            let others = [0..here.start, here.end..job.size];
-            end.lost = others.into_iter().filter(|ranks| !ranks.is_empty()).collect();
-            end.managed = managed.cloned();
-        }
+        let end = End::of(&is_cut, &job, managed);
         Ear::start(stream.try_clone()?, end)
     };
     let ear = (job.host.is_some() || managed.is_some()).then(ear).transpose();

@@ -22,8 +22,7 @@ use super::processes::Processes;
 use super::query::{self, JobView};
 use super::report::{Ending, Report, RunError};
 use super::spec::{Output, Spec};
-use super::topology::Topology;
-use super::{config, cpus, groups, program, signals, start};
+use super::{config, cpus, groups, program, signals, start, topology};
 use crate::client::Fate;
 use crate::gather::{Answer, Gather};
 use crate::notes::Notes;
@@ -79,7 +78,7 @@ pub(super) enum Input {
     /// A user wants to know what the job does.
     Queried(oneshot::Sender<JobView>),
     /// Hosts have told what whoever asked is to be told.
-    Looked(oneshot::Sender<JobView>),
+    Looked { number: u32, answer: oneshot::Sender<JobView> },
 }
 
 /// A job that runs.
@@ -216,7 +215,7 @@ fn plan(spec: &Spec, cpus: &[u32]) -> io::Result<Plan> {
         oversubscribed: spec.ranks as usize > cpus.len(),
         ..spec.job(spec.nodes())
     };
-    let places = Topology::of(cpus).places(spec.bind, spec.map_by);
+    let places = topology::places(cpus, spec.bind, spec.map_by);
     Ok(Plan { secret: Secret(wire::random()?), job, places })
 }
 
@@ -407,9 +406,11 @@ impl Driver<'_> {
             }
             Input::Refused(why) => return self.note_refused(&why),
             Input::Note(text) => return self.note_once(text),
-            // Fails when the caller is gone.
             Input::Queried(answer) => return self.query_hosts(answer),
-            Input::Looked(answer) => return drop(answer.send(self.look())),
+            Input::Looked { number, answer } => {
+                // Fails when the caller is gone.
+                return drop(answer.send(self.look(number)));
+            }
             Input::ChildEnded => {
                 if let Err(error) = self.processes.keep_warden()
                     && !self.spec.quiet

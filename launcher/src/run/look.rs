@@ -9,8 +9,8 @@ use super::query::{self, JobView, RankView, Seen};
 
 impl Driver<'_> {
     /// The job as it is now; ranks on other hosts as these have told when they were
-    /// [asked](super::hosts::Hosts::look) last.
-    pub(super) fn look(&self) -> JobView {
+    /// [asked](super::hosts::Hosts::look) that, or later.
+    pub(super) fn look(&self, number: u32) -> JobView {
         let seen = if self.hosts.is_empty() {
             let process = |rank: u32| {
                 let joined = self.joined.get(rank as usize).copied().flatten();
@@ -19,7 +19,7 @@ impl Driver<'_> {
             let bulletin = self.bulletin.as_ref().map(AsFd::as_fd);
             query::see(bulletin, self.spec.ranks, 0..self.spec.ranks, process)
         } else {
-            self.hosts.seen()
+            self.hosts.seen(number)
         };
         let ranks = seen.into_iter().zip(0..).map(|(seen, rank)| {
             let Seen { process, usage, told } = seen;
@@ -44,17 +44,17 @@ impl Driver<'_> {
     pub(super) fn query_hosts(&mut self, answer: oneshot::Sender<JobView>) {
         let (looked, inputs) = (self.hosts.look(), self.sender.clone());
         tokio::spawn(async move {
-            looked.await;
+            let number = looked.await;
             // The driver is gone only when the job is over.
-            let _ = inputs.send(Input::Looked(answer));
+            let _ = inputs.send(Input::Looked { number, answer });
         });
     }
 
     /// Keeps what ranks do before they are asked to end, for whoever asks why they did not before.
     pub(super) async fn look_before_the_end(&mut self) {
         if self.noted.last_look.is_none() && !self.spec.quiet && self.machine.anyone_joined() {
-            self.hosts.look().await;
-            self.noted.last_look = Some(self.look());
+            let number = self.hosts.look().await;
+            self.noted.last_look = Some(self.look(number));
         }
     }
 

@@ -15,17 +15,22 @@ struct Cpu {
     numa: u32,
 }
 
+/// Which of these CPUs ranks of a host are bound to, in order; they start over when there are more
+/// ranks. Empty if ranks are not bound.
+pub(super) fn places(cpus: &[u32], bind: Bind, map_by: MapBy) -> Vec<Vec<u32>> {
+    match bind {
+        Bind::None => Vec::new(),
+        _ => Topology::read(Path::new("/sys/devices/system/cpu"), cpus).places(bind, map_by),
+    }
+}
+
 /// The CPUs that the job may use.
 #[derive(Debug)]
-pub(super) struct Topology(Vec<Cpu>);
+struct Topology(Vec<Cpu>);
 
 impl Topology {
-    /// Of those CPUs. One of which the system tells nothing is a core of its own, of the first
-    /// socket and NUMA node.
-    pub(super) fn of(cpus: &[u32]) -> Topology {
-        Self::read(Path::new("/sys/devices/system/cpu"), cpus)
-    }
-
+    /// One of which the system tells nothing is a core of its own, of the first socket and NUMA
+    /// node.
     fn read(folder: &Path, cpus: &[u32]) -> Topology {
         let of = |number: u32| {
             let folder = folder.join(format!("cpu{number}"));
@@ -47,12 +52,7 @@ impl Topology {
         Topology(cpus.iter().map(|number| of(*number)).collect())
     }
 
-    /// CPUs of the ranks of a host, in order; they start over when there are more ranks. Empty if
-    /// ranks are not bound.
-    pub(super) fn places(&self, bind: Bind, map_by: MapBy) -> Vec<Vec<u32>> {
-        if bind == Bind::None {
-            return Vec::new();
-        }
+    fn places(&self, bind: Bind, map_by: MapBy) -> Vec<Vec<u32>> {
         let mut all: Vec<(usize, &Cpu)> = self.0.iter().map(|cpu| (0, cpu)).collect();
         all.sort_by_key(|(_, cpu)| (cpu.socket, cpu.numa, cpu.core, cpu.number));
         // All cores come before the second thread of any.
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(threads, [[0], [1], [2], [3], [4], [5], [6], [7]]);
         let cores = places(&ALL, Bind::Core, MapBy::Core);
         assert_eq!(cores, [[0, 4], [1, 5], [2, 6], [3, 7]]);
-        assert!(places(&ALL, Bind::None, MapBy::Core).is_empty());
+        assert!(super::places(&ALL, Bind::None, MapBy::Core).is_empty());
     }
 
     #[test]

@@ -27,8 +27,7 @@ use super::super::query;
 use super::super::report::RunError;
 use super::super::spec::{Program, Spec};
 use super::super::start::{self, Newborn, OnHost, Starter};
-use super::super::topology::Topology;
-use super::super::{capacity, cpus, groups, program, signals};
+use super::super::{capacity, cpus, groups, program, signals, topology};
 use super::address;
 use super::talk::{
     BEAT, FRAME_MAX, GREETING, Order, PIECE, Print, Task, TaskProgram, WINDOW, Word,
@@ -236,7 +235,7 @@ fn plan(task: &Task, cpus: Vec<u32>, address: String) -> io::Result<Plan> {
         host: Some(host),
         ..task.job.clone()
     };
-    let places = Topology::of(&cpus).places(task.bind, task.map_by);
+    let places = topology::places(&cpus, task.bind, task.map_by);
     Ok(Plan { secret: Secret(wire::random()?), job, places })
 }
 
@@ -547,7 +546,7 @@ impl Agent {
             | Input::HostLost(_)
             | Input::OutOfMemory(_)
             | Input::Queried(_)
-            | Input::Looked(_) => return,
+            | Input::Looked { .. } => return,
         };
         self.voice.say(&word);
     }

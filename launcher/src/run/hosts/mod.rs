@@ -505,13 +505,18 @@ impl Hosts {
         self.all_answered(move |answered| answered.paused == number).await;
     }
 
-    /// Asks hosts what they [see](Self::seen) of their ranks, and waits for that, but not for long.
-    pub(super) fn look(&mut self) -> impl Future<Output = ()> + use<> {
+    /// Asks hosts what they [see](Self::seen) of their ranks, and waits for that, but not for long;
+    /// gives the number of the question.
+    pub(super) fn look(&mut self) -> impl Future<Output = u32> + use<> {
         self.looks += 1;
         let number = self.looks;
         self.order(|| Order::Look { number });
         // An answer to a later question is as good.
-        self.all_answered(move |answered| answered.looked >= number)
+        let answered = self.all_answered(move |answered| answered.looked >= number);
+        async move {
+            answered.await;
+            number
+        }
     }
 
     /// Waits until all hosts that may answer have done so.
@@ -531,12 +536,12 @@ impl Hosts {
         }
     }
 
-    /// What hosts that have answered the last [`look`](Self::look) see of their ranks, and nothing
-    /// of others; in the order of ranks.
-    pub(super) fn seen(&self) -> Vec<Seen> {
+    /// What hosts that have answered that [`look`](Self::look), or a later one, see of their ranks,
+    /// and nothing of others; in the order of ranks.
+    pub(super) fn seen(&self, number: u32) -> Vec<Seen> {
         let answered = self.answered.borrow();
         let all = self.links.iter().zip(&*answered).flat_map(|(link, answered)| {
-            let is_new = answered.looked == self.looks && !link.is_lost;
+            let is_new = answered.looked >= number && !link.is_lost;
             let seen = if is_new { &answered.seen[..] } else { &[] };
             let of = |at: usize| seen.get(at).cloned().unwrap_or_default();
             (0..link.part.ranks as usize).map(of)

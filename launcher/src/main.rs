@@ -669,9 +669,7 @@ mod tests {
 
     #[test]
     fn agents_are_switched_off_by_an_option() {
-        let agents = |line: &[&str]| {
-            parsed(line, &|_| None).unwrap().progress_agent
-        };
+        let agents = |line: &[&str]| parsed(line, &|_| None).unwrap().progress_agent;
         assert!(agents(&["rma-run", "-n", "2", "prog"]));
         assert!(!agents(&["rma-run", "-n", "2", "--no-progress-agent", "prog"]));
     }

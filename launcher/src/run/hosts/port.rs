@@ -43,8 +43,8 @@ const DISMISSED_IN: Duration = Duration::from_secs(1);
 pub enum JoinError {
     /// The time is up.
     #[error(
-        "the time is up (--timeout): {came} of {joins} hosts have joined; does `rma-run join` run on \
-         the others, with that address and this secret?"
+        "the time is up (--timeout): {came} of {joins} hosts have joined; does `rma-run join` run \
+         on the others, with that address and this secret?"
     )]
     TimedOut {
         /// Hosts that have joined.

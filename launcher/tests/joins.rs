@@ -359,6 +359,24 @@ fn what_is_wrong_is_said_before_hosts_are_waited_for() {
     assert_eq!(output.status.code(), Some(127), "{}", stderr(&output));
 }
 
+#[test]
+fn a_file_says_how_many_hosts_join() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = write_secret(&folder, "secret", 'x');
+    let (file, port) = (path(&folder, "job.toml"), TcpListener::bind("127.0.0.1:0").unwrap());
+    let address = port.local_addr().unwrap().to_string();
+    let text = format!(
+        "joins = 1\nlisten = '{address}'\nsecret-file = '{secret}'\nquiet = true\n
+         [[program]]\nn = 2\ncommand = ['echo', 'ran']\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    drop(port);
+    let host = Running::start(&["join", &address, "--secret-file", &secret]);
+    let output = job(&["serve", "--file", &file]);
+    assert_eq!((output.status.code(), &*stdout(&output)), (Some(0), "ran\nran\n"), "{output:?}");
+    ends(host, 0);
+}
+
 /// What stands between a host and the launcher, and passes on frames as it likes.
 struct Between {
     address: String,

@@ -185,7 +185,7 @@ fn pairs(list: &str) -> Result<Vec<HostSlots>, String> {
     hosts.filter(|hosts| !hosts.is_empty()).ok_or_else(|| format!("is {list:?}"))
 }
 
-/// Hosts in the order in which they come first; an error is what is no name of one, or one too many.
+/// Hosts in the order in which they come first; an error is no name of one, or one too many.
 fn counted(names: impl Iterator<Item = (String, u32)>) -> Result<Vec<HostSlots>, String> {
     let mut places = HashMap::new();
     let mut hosts: Vec<HostSlots> = Vec::new();

@@ -54,7 +54,7 @@ pub(crate) fn named(file: impl AsFd) -> std::io::Result<(std::os::fd::OwnedFd, S
 /// The file that `name` names, if this process has inherited it; what it starts does not.
 pub(crate) fn open(name: &OsStr, kind: FileType) -> Option<OwnedFd> {
     let (descriptor, file) = parse(name)?;
-    own(descriptor, kind, file).ok()
+    own_named(descriptor, kind, file).ok()
 }
 
 /// The secret in the pipe that `name` names. It is read once, and remembered.
@@ -75,48 +75,52 @@ pub(crate) fn take(name: &OsStr) -> Result<Secret, Missing> {
 /// taken once.
 pub(crate) fn socket(descriptor: RawFd) -> Result<OwnedFd, &'static str> {
     const CLOSED: &str = "the descriptor is closed, or no socket";
+    own(descriptor, CLOSED, |file, flags| {
+        let is_socket = is_of(file, FileType::Socket);
+        match is_socket {
+            // What this process has inherited is inherited further, until it is taken.
+            true if flags.contains(FdFlags::CLOEXEC) => {
+                Err("this process has taken the descriptor before, or opened it itself")
+            }
+            true => Ok(()),
+            false => Err(CLOSED),
+        }
+    })
+}
+
+/// A descriptor of this process's own for one that it inherited, which is no longer inherited;
+/// `missing` if that is closed, or what `check` says of it, and of the flags that it had.
+fn own<E: Copy>(
+    descriptor: RawFd,
+    missing: E,
+    check: impl FnOnce(&OwnedFd, FdFlags) -> Result<(), E>,
+) -> Result<OwnedFd, E> {
     if descriptor < FIRST {
-        return Err(CLOSED);
+        return Err(missing);
     }
     // SAFETY: the number is at least `FIRST`, so it is not -1. Whose descriptor it is, this code
     // cannot know: it is never owned here, so it is not closed. It is used for `fcntl` alone, which
     // takes any number and answers with an error if that is no open file.
     let inherited = unsafe { BorrowedFd::borrow_raw(descriptor) };
-    let flags = rustix::io::fcntl_getfd(inherited).map_err(|_| CLOSED)?;
-    // What this process has inherited is inherited further, until it is taken.
-    if flags.contains(FdFlags::CLOEXEC) {
-        return Err("this process has taken the descriptor before, or opened it itself");
-    }
-    let own = rustix::io::fcntl_dupfd_cloexec(inherited, FIRST).map_err(|_| CLOSED)?;
-    let is_socket =
-        fstat(&own).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket);
-    if !is_socket {
-        return Err(CLOSED);
-    }
+    let flags = rustix::io::fcntl_getfd(inherited).map_err(|_| missing)?;
+    // One of our own, which stays the file that was looked at.
+    let own = rustix::io::fcntl_dupfd_cloexec(inherited, FIRST).map_err(|_| missing)?;
+    check(&own, flags)?;
     // What this process starts has no use for it.
     let _ = rustix::io::fcntl_setfd(inherited, FdFlags::CLOEXEC);
     Ok(own)
 }
 
-/// A descriptor of this process's own for one that it inherited, which is no longer inherited.
-fn own(descriptor: RawFd, kind: FileType, file: (u64, u64)) -> Result<OwnedFd, Missing> {
-    // SAFETY: the number is at least `FIRST`, so it is not -1. Whose descriptor it is, this code
-    // cannot know: it is never owned here, so it is not closed. It is used for `fcntl` alone, which
-    // takes any number and answers with an error if that is no open file.
-    let inherited = unsafe { BorrowedFd::borrow_raw(descriptor) };
-    // One of our own, which stays the file that was looked at.
-    let own = rustix::io::fcntl_dupfd_cloexec(inherited, FIRST).map_err(|_| Missing::Elsewhere)?;
-    if !is(&own, kind, file) {
-        return Err(Missing::Elsewhere);
-    }
-    // What this process starts has no use for it.
-    let _ = rustix::io::fcntl_setfd(inherited, FdFlags::CLOEXEC);
-    Ok(own)
+/// [`own`], of the file of that kind that a name tells.
+fn own_named(descriptor: RawFd, kind: FileType, file: (u64, u64)) -> Result<OwnedFd, Missing> {
+    let is_it =
+        |own: &OwnedFd, _| if is(own, kind, file) { Ok(()) } else { Err(Missing::Elsewhere) };
+    own(descriptor, Missing::Elsewhere, is_it)
 }
 
 fn read(name: &OsStr) -> Result<Secret, Missing> {
     let (descriptor, file) = parse(name).ok_or(Missing::Malformed)?;
-    let pipe = own(descriptor, FileType::Fifo, file)?;
+    let pipe = own_named(descriptor, FileType::Fifo, file)?;
     let mut secret = [0; LENGTH];
     let mut read = 0;
     while read < LENGTH {
@@ -141,9 +145,12 @@ fn parse(name: &OsStr) -> Option<(RawFd, (u64, u64))> {
 
 /// Whether that descriptor is the file of that kind with that device and inode.
 fn is(descriptor: impl AsFd, kind: FileType, file: (u64, u64)) -> bool {
-    fstat(descriptor).is_ok_and(|stat| {
-        FileType::from_raw_mode(stat.st_mode) == kind && (stat.st_dev, stat.st_ino) == file
-    })
+    fstat(&descriptor).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == file)
+        && is_of(descriptor, kind)
+}
+
+fn is_of(descriptor: impl AsFd, kind: FileType) -> bool {
+    fstat(descriptor).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == kind)
 }
 
 #[cfg(all(test, feature = "server"))]

@@ -161,7 +161,7 @@ pub enum StartError {
     /// The launcher could not be reached, or went away.
     #[error(
         "rank {rank} lost the launcher at {address} while it {doing}: {source}; \
-         is the rma-run that started this program still running?"
+         is rma-run, or under another launcher rank 0, still running?"
     )]
     Lost {
         /// This process' rank.

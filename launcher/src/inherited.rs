@@ -95,13 +95,7 @@ fn own<E: Copy>(
     missing: E,
     check: impl FnOnce(&OwnedFd, FdFlags) -> Result<(), E>,
 ) -> Result<OwnedFd, E> {
-    if descriptor < FIRST {
-        return Err(missing);
-    }
-    // SAFETY: the number is at least `FIRST`, so it is not -1. Whose descriptor it is, this code
-    // cannot know: it is never owned here, so it is not closed. It is used for `fcntl` alone, which
-    // takes any number and answers with an error if that is no open file.
-    let inherited = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    let inherited = borrowed(&descriptor).ok_or(missing)?;
     let flags = rustix::io::fcntl_getfd(inherited).map_err(|_| missing)?;
     // One of our own, which stays the file that was looked at.
     let own = rustix::io::fcntl_dupfd_cloexec(inherited, FIRST).map_err(|_| missing)?;
@@ -109,6 +103,35 @@ fn own<E: Copy>(
     // What this process starts has no use for it.
     let _ = rustix::io::fcntl_setfd(inherited, FdFlags::CLOEXEC);
     Ok(own)
+}
+
+/// What may be a descriptor that this process has inherited. It lives as long as the number.
+fn borrowed(descriptor: &RawFd) -> Option<BorrowedFd<'_>> {
+    if *descriptor < FIRST {
+        return None;
+    }
+    // SAFETY: the number is at least `FIRST`, so it is not -1. Whose descriptor it is, this code
+    // cannot know: it is never owned here, so it is not closed. It is used for `fcntl` and `fstat`
+    // alone, which take any number and answer with an error if that is no open file.
+    Some(unsafe { BorrowedFd::borrow_raw(*descriptor) })
+}
+
+/// Whether `descriptor` is the one that `name` names, and no other file has its place.
+pub(crate) fn is_or_was(name: &OsStr, descriptor: &OsStr) -> bool {
+    let Some((named, file)) = parse(name) else { return false };
+    let is_named = descriptor.to_str().is_some_and(|text| text.parse() == Ok(named));
+    is_named
+        && borrowed(&named)
+            .and_then(|inherited| fstat(inherited).ok())
+            .is_none_or(|stat| (stat.st_dev, stat.st_ino) == file)
+}
+
+/// What this process starts does not inherit the socket that `name` names.
+pub(crate) fn keep(name: &OsStr) {
+    if let Some((descriptor, file)) = parse(name) {
+        // The copy is closed at once, the descriptor itself stays.
+        drop(own_named(descriptor, FileType::Socket, file));
+    }
 }
 
 /// [`own`], of the file of that kind that a name tells.
@@ -156,7 +179,7 @@ fn is_of(descriptor: impl AsFd, kind: FileType) -> bool {
 #[cfg(all(test, feature = "server"))]
 mod tests {
     use super::*;
-    use std::os::fd::IntoRawFd;
+    use std::os::fd::{AsRawFd, IntoRawFd};
 
     /// A pipe that this process has inherited, as it were.
     fn inherited(secret: [u8; LENGTH]) -> OsString {
@@ -201,6 +224,24 @@ mod tests {
         for wrong in [pipe.into_raw_fd(), 99_999, 0, -1] {
             assert!(socket(wrong).unwrap_err().contains("no socket"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_socket_that_is_named_is_kept_from_others_and_stays() {
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (ours, name) = named(ours).unwrap();
+        rustix::io::fcntl_setfd(&ours, FdFlags::empty()).unwrap();
+        let (name, number) = (OsString::from(name), ours.as_raw_fd());
+        let is_it = |number: RawFd| is_or_was(&name, number.to_string().as_ref());
+        assert!(is_it(number) && !is_it(number + 1));
+        assert!(!is_or_was("x".as_ref(), number.to_string().as_ref()));
+        keep(&name);
+        assert_eq!(rustix::io::fcntl_getfd(&ours), Ok(FdFlags::CLOEXEC), "open, for us alone");
+        assert!(is_or_was("99999:1:1".as_ref(), "99999".as_ref()), "it was, and is closed");
+        let (pipe, _to) = rustix::pipe::pipe().unwrap();
+        let other = format!("{}:1:1", pipe.as_raw_fd());
+        let number = pipe.as_raw_fd().to_string();
+        assert!(!is_or_was(other.as_ref(), number.as_ref()), "another file has its place");
     }
 
     #[test]

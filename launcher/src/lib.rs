@@ -96,6 +96,7 @@ pub use client::{Client, Fate, Host, Job, SettingSource};
 pub use environment::{detect_process, is_launched, provider_filter};
 pub use pmi::Managed;
 pub use start::{
-    BOOTSTRAP_VAR, BULLETIN_VAR, JOB_VAR, RANK_VAR, SECRET_VAR, Settings, Start, StartError, detect,
+    BOOTSTRAP_VAR, BULLETIN_VAR, JOB_VAR, PMI_VAR, RANK_VAR, SECRET_VAR, Settings, Start,
+    StartError, detect,
 };
 pub use wire::Refusal;

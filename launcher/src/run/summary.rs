@@ -63,6 +63,8 @@ impl Driver<'_> {
                 };
                 let others = match self.spec.ranks {
                     1 => "",
+                    // Those end it in any case.
+                    _ if matches!(how, How::Aborted(_) | How::Pmi(_)) => "; the job was ended",
                     _ if self.spec.on_failure == OnFailure::Continue => "; the others went on",
                     _ => "; the job was ended",
                 };

@@ -104,6 +104,8 @@ pub(crate) enum Told {
     Began { rank: u32 },
     /// It has ended in order.
     Ended { rank: u32 },
+    /// Its connection has ended before that, perhaps with its process.
+    Closed { rank: u32 },
     /// It waits for that one in vain, and is told so by the end of its connection.
     Missed { rank: u32, of: u32 },
     /// All ranks here wait for the others, and have put that since the last time.
@@ -124,6 +126,7 @@ wire_enum!(Told {
     4 = Broken { rank: rank },
     5 = Aborted { rank: rank, status: status },
     6 = Faulty { rank: rank, fault: fault, said: said },
+    7 = Closed { rank: rank },
 });
 
 impl Told {
@@ -133,6 +136,7 @@ impl Told {
             Told::Met { .. } => None,
             Told::Began { rank }
             | Told::Ended { rank }
+            | Told::Closed { rank }
             | Told::Missed { rank, .. }
             | Told::Broken { rank }
             | Told::Aborted { rank, .. }
@@ -213,6 +217,15 @@ impl Server {
             self.stop(rank);
             self.tell(Told::Faulty { rank, fault, said });
             self.outputs.push_back(Output::HangUp { rank });
+        }
+    }
+
+    /// The connection of a rank has ended. That it is [gone](Self::handle_gone) may be said later:
+    /// mostly the job ends with it, and the others need not be told.
+    pub(crate) fn handle_closed(&mut self, rank: u32) {
+        let state = self.state(rank).copied();
+        if state.is_some_and(|state| matches!(state.stage, Stage::Begun | Stage::Waiting)) {
+            self.tell(Told::Closed { rank });
         }
     }
 
@@ -635,11 +648,14 @@ mod tests {
         let missed = |rank, of| [Output::Told(Told::Missed { rank, of }), Output::HangUp { rank }];
         let mut server = begun(0..3, 3);
         say(&mut server, 0, "cmd=barrier_in");
+        server.handle_closed(2);
+        assert_eq!(outputs(&mut server), [Output::Told(Told::Closed { rank: 2 })]);
         server.handle_gone(2);
         let gone = [Output::HangUp { rank: 2 }, Output::Told(Told::Broken { rank: 2 })];
         assert_eq!(outputs(&mut server), [&gone[..], &missed(0, 2)].concat());
         assert_eq!(say(&mut server, 1, "cmd=barrier_in"), missed(1, 2));
         server.handle_gone(2);
+        server.handle_closed(2);
         assert_eq!(outputs(&mut server), []);
         // One that is elsewhere.
         let mut server = begun(0..2, 3);

@@ -96,8 +96,11 @@ fn limits(pmi: bool) -> Vec<Limit> {
     if let Some(hard) = getrlimit(Resource::Nofile).maximum {
         let each = descriptors_per_rank(pmi);
         let fits = hard.saturating_sub(DESCRIPTORS_BESIDES) / each;
+        let without = descriptors_per_rank(false);
+        let less = if pmi { format!(" ({without} with --no-pmi)") } else { String::new() };
         let what = format!(
-            "the hard limit of {hard} open files (RLIMIT_NOFILE, ulimit -Hn), at {each} a rank,"
+            "the hard limit of {hard} open files (RLIMIT_NOFILE, ulimit -Hn), at {each} a \
+             rank{less},"
         );
         limits.push(Limit { fits, what });
     }

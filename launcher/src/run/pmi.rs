@@ -6,6 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as Socket;
+use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
@@ -18,6 +19,9 @@ use super::spec::Spec;
 use crate::inherited;
 use crate::pmi::server::{Lines, Meeting, Offer, Output, Pairs, PmiFault, Server, Told, mapping};
 
+/// How long after a rank is gone those that wait for it are told so: the job knows by then how it
+/// ended.
+const BROKEN_AFTER: Duration = PARTING_GRACE.saturating_mul(2);
 /// Bytes that are read of a rank at once.
 const PIECE: usize = 4 << 10;
 
@@ -44,6 +48,7 @@ pub(super) fn offer(spec: &Spec, job: &str, nodes: impl IntoIterator<Item = u32>
 enum Heard {
     Started(u32, OwnedFd),
     Line(u32, Result<Vec<u8>, PmiFault>),
+    Closed(u32),
     Gone(u32),
     Met(Pairs),
     Broken(u32),
@@ -117,6 +122,7 @@ impl Task {
                 Heard::Line(rank, line) => {
                     self.server.handle_line(rank, line.as_deref().map_err(|fault| *fault));
                 }
+                Heard::Closed(rank) => self.server.handle_closed(rank),
                 Heard::Gone(rank) => self.server.handle_gone(rank),
                 Heard::Met(pairs) => self.server.handle_met(pairs),
                 Heard::Broken(rank) => self.server.handle_broken(rank),
@@ -188,13 +194,15 @@ async fn converse(
             break;
         }
     }
+    // The task that serves is gone only when the job is over.
+    let _ = heard.send(Heard::Closed(rank));
     part(rank, &heard).await;
 }
 
 /// Says that a rank is gone: later, since mostly the job ends with it, and the others need not be
 /// told.
 async fn part(rank: u32, heard: &UnboundedSender<Heard>) {
-    tokio::time::sleep(PARTING_GRACE).await;
+    tokio::time::sleep(BROKEN_AFTER).await;
     // The task that serves is gone only when the job is over.
     let _ = heard.send(Heard::Gone(rank));
 }
@@ -238,12 +246,16 @@ impl Driver<'_> {
                 Event::Broke { rank, how: How::Pmi(fault) }
             }
             // A rank of this runtime, besides: it says itself when it comes and goes.
-            Told::Began { rank } | Told::Ended { rank } | Told::Missed { rank, .. }
+            Told::Began { rank }
+            | Told::Ended { rank }
+            | Told::Closed { rank }
+            | Told::Missed { rank, .. }
                 if self.joined.get(rank as usize).is_some_and(Option::is_some) =>
             {
                 return;
             }
             Told::Began { rank } => Event::Joined(rank),
+            Told::Closed { rank } => Event::Disconnected(rank),
             Told::Ended { rank } => Event::Left { rank, failed: false, missed: None },
             Told::Missed { rank, of } => Event::Left { rank, failed: true, missed: Some(of) },
         };

@@ -150,7 +150,8 @@ fn garbage_of_a_rank_ends_the_job_and_names_it() {
         ("head -c 100000 /dev/urandom | tr -d '\\n' >&$PMI_FD; sleep 1000", "a line has more than"),
         (
             "begin; say cmd=get_my_kvsname; hear; value=$(printf %01000d 0)
-             while :; do say \"cmd=put kvsname=${heard##*=} key=k value=$value\"; read <&$PMI_FD; done",
+             put=\"cmd=put kvsname=${heard##*=} key=k value=$value\"
+             while :; do say \"$put\"; read <&$PMI_FD; done",
             "it has put more than",
         ),
     ] {
@@ -167,7 +168,7 @@ fn garbage_of_a_rank_ends_the_job_and_names_it() {
 
 /// Survivors that wait for a rank that is gone are told so, and do not hang.
 #[test]
-fn nobody_waits_for_a_rank_that_is_gone() {
+fn no_rank_waits_for_one_that_is_gone() {
     for (policy, gone, code) in [
         ("continue", "exit 5", 5),
         ("continue", "end", 1),

@@ -438,25 +438,28 @@ impl Driver<'_> {
                 return;
             }
         };
-        if let Event::Left { rank, .. } | Event::Disconnected(rank) | Event::Exited { rank, .. } =
-            event
-        {
-            let answer = self.gather.handle_gone(rank);
-            self.send(answer);
-        }
-        if let Event::Exited { rank, .. } = event {
-            self.pmi.iter().for_each(|pmi| pmi.gone(rank));
-        }
-        if let Event::Exited { rank, exit: Exit::Lost } = event {
-            self.hosts.broken(rank);
-        }
-        if let Event::Disconnected(rank) = event
-            && let Some(slot) = self.answers.get_mut(rank as usize)
-        {
-            *slot = None;
-        }
+        self.tell_of_gone(&event);
         self.note_arrival(&event);
         self.machine.handle(event, self.started.elapsed());
+    }
+
+    /// Has ranks told that wait for one that is gone.
+    fn tell_of_gone(&mut self, event: &Event) {
+        let (Event::Left { rank, .. } | Event::Disconnected(rank) | Event::Exited { rank, .. }) =
+            *event
+        else {
+            return;
+        };
+        let answer = self.gather.handle_gone(rank);
+        self.send(answer);
+        match event {
+            Event::Exited { exit: Exit::Lost, .. } => self.hosts.broken(rank),
+            Event::Exited { .. } => self.pmi.iter().for_each(|pmi| pmi.gone(rank)),
+            Event::Disconnected(_) => {
+                self.answers.get_mut(rank as usize).into_iter().for_each(|slot| *slot = None);
+            }
+            _ => {}
+        }
     }
 
     fn note_unless_quiet(&self, text: Option<String>) {

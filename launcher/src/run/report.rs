@@ -48,6 +48,13 @@ impl How {
     }
 }
 
+impl How {
+    /// Whether the job ends with that, also where ranks go on when another one fails.
+    pub(super) fn ends_all(self) -> bool {
+        matches!(self, How::Aborted(_) | How::Pmi(_))
+    }
+}
+
 impl fmt::Display for How {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

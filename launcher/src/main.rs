@@ -196,6 +196,10 @@ struct Cli {
     #[arg(long)]
     no_progress_agent: bool,
 
+    /// Offer no PMI-1, by which programs of MPI (MPICH and its kin) are ranks
+    #[arg(long)]
+    no_pmi: bool,
+
     /// Print what is decided, and why, to standard error
     #[arg(long)]
     explain: bool,
@@ -498,6 +502,7 @@ fn spec(
     spec.wait_timeout = cli.wait_timeout;
     spec.hints = cli.hint;
     spec.progress_agent = !cli.no_progress_agent;
+    spec.pmi = !cli.no_pmi;
     spec.explain = cli.explain;
     spec.stdin = Stdin::Inherit;
     spec.dedicated = true;

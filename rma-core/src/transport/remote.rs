@@ -210,11 +210,11 @@ pub enum DeviceError {
     /// earlier puts is not known.
     #[error("the device was cut off from rank {0} when a wait ended; put again what matters")]
     CutOff(WorldRank),
-    /// The connection to that peer ended, and transfers with it. Devices that refuse a key by
-    /// ending the connection do not say which of them was refused, and which came behind.
+    /// The connection to that peer ended, and the transfer with it: what has become of that is not
+    /// known. A device tries again what it can.
     #[error(
-        "the connection to rank {0} ended, and transfers with it, perhaps since one used memory \
-         that is not registered any more; put again what matters"
+        "the connection to rank {0} ended, and the transfer with it, however often it was tried; \
+         put again what matters"
     )]
     Cancelled(WorldRank),
     /// The peer does not answer.

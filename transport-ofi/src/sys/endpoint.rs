@@ -63,6 +63,8 @@ pub(crate) struct Far {
 /// Why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
+    /// Of libfabric, which told so.
+    pub(crate) call: &'static str,
     /// The number of libfabric's error.
     pub(crate) code: i32,
     /// What the provider says.
@@ -124,7 +126,7 @@ impl Endpoint {
         // is closed. Providers refuse addresses that nobody inserted.
         let code =
             unsafe { send(self.bare.get(), message.cast(), len, self.buffers.desc(), to, context) };
-        self.begun(code, context)
+        self.begun(("fi_send", code), context)
     }
 
     /// Has the next message that comes put into a slot.
@@ -139,7 +141,7 @@ impl Endpoint {
         let code = unsafe {
             receive(self.bare.get(), room, len, self.buffers.desc(), ADDR_UNSPEC, context)
         };
-        self.begun(code, context)
+        self.begun(("fi_recv", code), context)
     }
 
     /// Moves `len` bytes between a slot, from its beginning on, and memory of a peer.
@@ -189,11 +191,13 @@ impl Endpoint {
     ) -> Result<(), Full> {
         // SAFETY: an open endpoint.
         let ops = unsafe { (*self.bare.get()).rma };
-        let (begin, flags) = match direction {
-            // SAFETY: its table; endpoints that transfer were asked for with FI_RMA.
-            Direction::Write => (unsafe { (*ops).writemsg }, COMPLETION | DELIVERY_COMPLETE),
+        let (call, begin, flags) = match direction {
+            Direction::Write => {
+                // SAFETY: its table; endpoints that transfer were asked for with FI_RMA.
+                ("fi_writemsg", unsafe { (*ops).writemsg }, COMPLETION | DELIVERY_COMPLETE)
+            }
             // SAFETY: as above.
-            Direction::Read => (unsafe { (*ops).readmsg }, COMPLETION),
+            Direction::Read => ("fi_readmsg", unsafe { (*ops).readmsg }, COMPLETION),
         };
         let here = Iovec { base: local.cast(), len };
         let far = RmaIov { addr: there.at, len, key: there.key };
@@ -210,7 +214,7 @@ impl Endpoint {
         // SAFETY: one run of bytes on either side, described by what lives through the call; the
         // bytes stay, says the caller. Providers refuse addresses that nobody inserted.
         let code = unsafe { begin(self.bare.get(), &raw const message, flags) };
-        self.begun(code, context)
+        self.begun((call, code), context)
     }
 
     /// Closes it, so that nothing is touched any more that its operations were given; or the
@@ -219,7 +223,11 @@ impl Endpoint {
         self.bare.close().map(drop)
     }
 
-    fn begun(&self, code: isize, context: *mut std::ffi::c_void) -> Result<(), Full> {
+    fn begun(
+        &self,
+        (call, code): (&'static str, isize),
+        context: *mut std::ffi::c_void,
+    ) -> Result<(), Full> {
         if code == 0 {
             return Ok(());
         }
@@ -227,7 +235,7 @@ impl Endpoint {
         let taken = unsafe { self.buffers.slots().take(context) };
         let (slot, _) = taken.expect("the slot was given just now");
         let code = c_int::try_from(code.saturating_neg()).unwrap_or(ENOSYS);
-        let failure = (code != EAGAIN).then(|| Failure { code, reason: String::new() });
+        let failure = (code != EAGAIN).then(|| Failure { call, code, reason: String::new() });
         Err(Full(slot, failure))
     }
 
@@ -282,7 +290,8 @@ impl Endpoint {
         if count != 1 {
             return false;
         }
-        let failure = Failure { code: entry.err, reason: self.reason(&entry) };
+        let (call, reason) = ("fi_cq_readerr", self.reason(&entry));
+        let failure = Failure { call, code: entry.err, reason };
         // SAFETY: as in `read`: an operation that failed is over, too.
         let taken = unsafe { self.buffers.slots().take(entry.op_context) };
         over.push(match taken {

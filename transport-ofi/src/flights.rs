@@ -1,7 +1,7 @@
 //! What an endpoint has under way, and what of that is to be tried again (ADR 69).
 
 use crate::queue::Lent;
-use crate::sys::{Direction, Far};
+use crate::sys::{Combining, Direction, Far};
 use rma_core::transport::WorldRank;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -41,6 +41,13 @@ pub(crate) struct Flights<S> {
     cancelled_at: Option<Instant>,
 }
 
+/// What a transfer does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    Move(Direction),
+    Combine(Combining),
+}
+
 /// A transfer that is not complete.
 pub(crate) struct UnderWay {
     pub(crate) peer: WorldRank,
@@ -48,7 +55,7 @@ pub(crate) struct UnderWay {
     pub(crate) posted: u64,
     /// By which the core knows it, unless that was told already.
     pub(crate) id: Option<u64>,
-    pub(crate) direction: Direction,
+    pub(crate) work: Work,
     /// Memory of a direct transfer, or where the bytes that a slot gets go; otherwise of no use.
     pub(crate) local: Lent,
     pub(crate) far: Far,
@@ -110,11 +117,14 @@ impl<S> Flights<S> {
         code: i32,
         now: Instant,
     ) -> Result<(), (S, UnderWay)> {
-        let (count, most) = match code {
-            code if UNSENT.contains(&code) => (&mut failed.unsent, UNSENT_MOST),
-            _ => (&mut failed.cuts, CUTS),
+        let is_unsent = UNSENT.contains(&code);
+        // What may have been combined already is not combined twice.
+        let may_be_twice = is_unsent || matches!(failed.work, Work::Move(_));
+        let (count, most) = match is_unsent {
+            true => (&mut failed.unsent, UNSENT_MOST),
+            false => (&mut failed.cuts, CUTS),
         };
-        if failed.is_cut || !CUT.contains(&code) || *count == most {
+        if failed.is_cut || !CUT.contains(&code) || !may_be_twice || *count == most {
             return Err((slot, failed));
         }
         *count += 1;

@@ -1,9 +1,10 @@
 //! What is tried again, and when.
 
-use super::{CUTS, Flights, PAUSE, UNSENT_MOST, UnderWay};
+use super::{CUTS, Flights, PAUSE, UNSENT_MOST, UnderWay, Work};
 use crate::queue::Lent;
-use crate::sys::{Direction, Far};
-use rma_core::transport::WorldRank;
+use crate::sys::{Combining, Direction, Far};
+use rma_core::transport::{Atomic, WorldRank};
+use rma_core::{BasicElement, Op};
 use std::time::Instant;
 
 const HERE: WorldRank = WorldRank(1);
@@ -14,7 +15,7 @@ fn transfer(peer: WorldRank, posted: u64) -> UnderWay {
         peer,
         posted,
         id: None,
-        direction: Direction::Write,
+        work: Work::Move(Direction::Write),
         local: Lent::NONE,
         far: Far { peer: 0, key: 0, at: 0 },
         cuts: 0,
@@ -113,6 +114,17 @@ fn how_often_it_is_tried() {
         }
         assert_eq!(failed.is_refusable(), code == libc::ECANCELED);
         assert!(flights.fail((0, failed), code, now).is_err());
+    }
+}
+
+/// An atomic that a connection took with it may have happened; one that never had one has not.
+#[test]
+fn nothing_is_combined_twice() {
+    let sum = Combining::new(Atomic::Combine(Op::Sum, u64::BASIC), 1, true).unwrap();
+    for (code, is_again) in [(libc::ECANCELED, false), (libc::ENOTCONN, true)] {
+        let failed = UnderWay { work: Work::Combine(sum), ..transfer(HERE, 0) };
+        let mut flights = Flights::new(1);
+        assert_eq!(flights.fail((0, failed), code, Instant::now()).is_ok(), is_again, "{code}");
     }
 }
 

@@ -4,10 +4,12 @@
 use crate::device::{
     DIRECT, DIRECT_ENDS, Device, TRANSFER_BYTES, TRANSFERS, TRANSFERS_TO_ONE, parse,
 };
-use crate::flights::{CUT, Flights, UNSENT, UnderWay};
+use crate::flights::{CUT, Flights, UNSENT, UnderWay, Work};
 use crate::lane::{Lane, Waiting};
 use crate::port::lock;
-use crate::sys::{Completion, Direction, Endpoint as Ends, Failure, Far, Full, Slot, end};
+use crate::sys::{
+    Combining, Completion, Direction, Endpoint as Ends, Failure, Far, Form, Full, Slot, end,
+};
 use crate::turns::Turns;
 use rma_core::transport::{
     DeviceError, Endpoint, PeerState, PostError, Posted, There, Transfer, WorldRank,
@@ -61,7 +63,6 @@ pub(crate) struct Lent {
 }
 
 impl Lent {
-    #[cfg(test)]
     pub(crate) const NONE: Self = Self { at: std::ptr::null_mut(), len: 0 };
 }
 
@@ -73,8 +74,11 @@ unsafe impl Send for Lent {}
 struct Order {
     /// `None` of a put whose bytes are taken at once.
     id: Option<u64>,
+    work: Work,
+    /// Memory of a direct transfer, or where the bytes that a slot gets go.
     local: Lent,
-    direction: Direction,
+    /// What goes into the slot first, unless the transfer is direct.
+    operands: Lent,
 }
 
 impl Channel {
@@ -113,15 +117,49 @@ impl Channel {
         &self,
         slot: Slot,
         Lent { at, len }: Lent,
-        direction: Direction,
+        work: Work,
         far: &Far,
     ) -> Result<(), Full> {
-        if len > TRANSFER_BYTES {
-            // SAFETY: says the caller.
-            unsafe { self.endpoint.transfer_direct(slot, (at, len), direction, far) }
-        } else {
-            self.endpoint.transfer(slot, len, direction, far)
+        match work {
+            Work::Combine(combining) => self.endpoint.combine(slot, combining, far),
+            Work::Move(direction) if len > TRANSFER_BYTES => {
+                // SAFETY: says the caller.
+                unsafe { self.endpoint.transfer_direct(slot, (at, len), direction, far) }
+            }
+            Work::Move(direction) => self.endpoint.transfer(slot, len, direction, far),
         }
+    }
+
+    /// Copies what a transfer takes along into its slot.
+    ///
+    /// # Safety
+    ///
+    /// The operands are bytes that nobody changes.
+    unsafe fn fill(&self, slot: &mut Slot, Order { work, operands, .. }: &Order) {
+        let [_, compared, _] = self.endpoint.parts();
+        let room = self.endpoint.bytes_mut(slot);
+        if operands.len == 0 {
+            return;
+        }
+        // SAFETY: says the caller.
+        let operands = unsafe { std::slice::from_raw_parts(operands.at, operands.len) };
+        let Work::Combine(Combining { form: Form::Compare, width, .. }) = *work else {
+            return room[..operands.len()].copy_from_slice(operands);
+        };
+        // Two for each element: what it is compared with, and what it becomes.
+        let (values, with) = room.split_at_mut(compared);
+        for (at, both) in operands.chunks_exact(2 * width).enumerate() {
+            let (old, new) = both.split_at(width);
+            with[at * width..][..width].copy_from_slice(old);
+            values[at * width..][..width].copy_from_slice(new);
+        }
+    }
+
+    /// Where in a slot that is which `work` fetches.
+    fn fetched<'s>(&'s self, slot: &'s Slot, work: Work) -> &'s [u8] {
+        let [moved, _, was] = self.endpoint.parts();
+        let at = if matches!(work, Work::Combine(_)) { was } else { moved };
+        &self.endpoint.bytes(slot)[at..]
     }
 
     /// Nobody hears any more of what is under way to that peer, and what is to be tried again is
@@ -210,7 +248,7 @@ impl State {
         order: &Order,
         there: &There,
     ) -> Result<bool, DeviceError> {
-        let Order { id, local, direction } = *order;
+        let Order { id, work, local, .. } = *order;
         let peer = there.peer;
         let is_direct = local.len > TRANSFER_BYTES;
         if !is_direct && self.told.lane(peer).in_slots >= TRANSFERS_TO_ONE {
@@ -231,15 +269,13 @@ impl State {
         let (key, start) = parse(&there.key);
         let far = Far { peer: number, key, at: start.wrapping_add(there.at) };
         let index = slot.index();
-        if !is_direct && direction == Direction::Write && local.len > 0 {
-            let room = channel.endpoint.bytes_mut(&mut slot).as_mut_ptr();
-            // SAFETY: bytes that the caller of `post` vouches for, and a slot as long at least,
-            // which has memory of its own.
-            unsafe { room.copy_from_nonoverlapping(local.at, local.len) };
+        if !is_direct {
+            // SAFETY: the caller of `post` vouches for them.
+            unsafe { channel.fill(&mut slot, order) };
         }
         // SAFETY: the caller of `post` vouches for the memory until the transfer is complete or its
         // peer was cut off, which closes the endpoint of direct ones.
-        let begun = unsafe { channel.transfer(slot, local, direction, &far) };
+        let begun = unsafe { channel.transfer(slot, local, work, &far) };
         if let Err(Full(slot, failure)) = begun {
             channel.free.push(slot);
             let Some(failure) = failure else { return Ok(false) };
@@ -249,7 +285,7 @@ impl State {
         let posted = lane.post();
         lane.in_slots += usize::from(!is_direct);
         let under_way =
-            UnderWay { peer, posted, id, direction, local, far, cuts: 0, unsent: 0, is_cut: false };
+            UnderWay { peer, posted, id, work, local, far, cuts: 0, unsent: 0, is_cut: false };
         channel.flights.begin(index, under_way);
         device.began();
         Ok(true)
@@ -318,10 +354,10 @@ impl Told {
         let (mut came, mut is_room) = (false, false);
         let (mut place, now) = (0, Instant::now());
         while let Some((slot, under_way)) = channel.flights.next_again(&mut place, now) {
-            let UnderWay { local, direction, far, .. } = under_way;
+            let UnderWay { local, work, far, .. } = under_way;
             let index = slot.index();
             // SAFETY: not complete and not cut off, so the caller of `post` vouches for it.
-            let begun = unsafe { channel.transfer(slot, local, direction, &far) };
+            let begun = unsafe { channel.transfer(slot, local, work, &far) };
             if let Err(Full(slot, None)) = begun {
                 channel.flights.wait_longer(&mut place, (slot, under_way));
                 continue;
@@ -344,12 +380,13 @@ impl Told {
         result: Result<(), Failure>,
     ) -> bool {
         let is_refusal = under_way.is_refusable();
-        let UnderWay { peer, posted, id, direction, local, is_cut, .. } = under_way;
+        let UnderWay { peer, posted, id, work, local, is_cut, .. } = under_way;
         let is_slot = local.len <= TRANSFER_BYTES;
-        if is_slot && direction == Direction::Read && !is_cut && result.is_ok() && local.len > 0 {
-            let from = channel.endpoint.bytes(&slot).as_ptr();
+        let is_fetched = is_slot && work != Work::Move(Direction::Write) && local.len > 0;
+        if is_fetched && !is_cut && result.is_ok() {
+            let from = channel.fetched(&slot, work)[..local.len].as_ptr();
             // SAFETY: not cut off, so the caller of `post` vouches for the memory, which nothing
-            // else touches; the slot is as long at least, and memory of its own.
+            // else touches; the slot is memory of its own.
             unsafe { local.at.copy_from_nonoverlapping(from, local.len) };
         }
         channel.free.push(slot);
@@ -478,17 +515,26 @@ unsafe impl Endpoint for Posting {
         there: &There,
     ) -> Result<Posted, PostError> {
         let order = match *transfer {
-            Transfer::Put { from, len } => Order {
-                id: (len > TRANSFER_BYTES).then_some(id),
-                local: Lent { at: from.cast_mut(), len },
-                direction: Direction::Write,
-            },
-            Transfer::Get { into, len } => {
-                Order { id: Some(id), local: Lent { at: into, len }, direction: Direction::Read }
+            Transfer::Put { from, len } => {
+                let local = Lent { at: from.cast_mut(), len };
+                let id = (len > TRANSFER_BYTES).then_some(id);
+                Order { id, work: Work::Move(Direction::Write), local, operands: local }
             }
-            Transfer::Atomic { .. } => {
-                let error = DeviceError::System { call: "fi_atomic", errno: libc::EOPNOTSUPP };
-                return Err(PostError::Device(error));
+            Transfer::Get { into, len } => {
+                let (local, work) = (Lent { at: into, len }, Work::Move(Direction::Read));
+                Order { id: Some(id), work, local, operands: Lent::NONE }
+            }
+            Transfer::Atomic { atomic, count, operands, fetched } => {
+                let combining = self.0.device.combining(atomic, count, !fetched.is_null());
+                let combining = combining.map_err(PostError::Device)?;
+                let len = combining.len();
+                let each = if combining.form == Form::Compare { 2 } else { 1 };
+                let lent = |at: *mut u8, len| match at.is_null() {
+                    true => Lent::NONE,
+                    false => Lent { at, len },
+                };
+                let (local, operands) = (lent(fetched, len), lent(operands.cast_mut(), each * len));
+                Order { id: Some(id), work: Work::Combine(combining), local, operands }
             }
         };
         self.0.post(&order, there)?;

@@ -1,10 +1,11 @@
 //! An endpoint: messages to and from others, in slots that it owns while they are on their way.
 #![allow(unsafe_code)]
 
+use super::atomics::{Combining, Form};
 use super::infos::string;
 use super::layout::{
     ADDR_UNSPEC, COMPLETION, CqEntry, CqErrEntry, DELIVERY_COMPLETE, EAGAIN, EAVAIL, ENODATA,
-    ENOSYS, Iovec, MsgRma, RmaIov,
+    ENOSYS, Ioc, Iovec, MsgAtomic, MsgRma, RmaIoc, RmaIov,
 };
 use super::object::{AddressVector, BareEndpoint, CompletionQueue, Fabric, aligned};
 use super::slots::{Buffers, Flight, Slot};
@@ -159,8 +160,77 @@ impl Endpoint {
         unsafe { self.begin_transfer(context, local, len, direction, there) }
     }
 
-    /// The same between memory of the caller and that of a peer; of the slot, only the provider's
-    /// room is used. For providers that take memory which is not registered.
+    /// Where in a slot the parts of an atomic operation begin, each of at most so many bytes: its
+    /// operands at 0, what is compared, and what was there.
+    pub(crate) fn parts(&self) -> [usize; 3] {
+        let each = self.each() / 3 / 16 * 16;
+        [0, each, 2 * each]
+    }
+
+    /// Combines elements of a peer with those of a slot, whose [parts](Self::parts) are the
+    /// operation's from now on.
+    pub(crate) fn combine(
+        &self,
+        slot: Slot,
+        combining: Combining,
+        there: &Far,
+    ) -> Result<(), Full> {
+        let [_, second, third] = self.parts();
+        assert!(combining.len() <= second, "a part of a slot holds the elements");
+        let (context, message) = self.buffers.slots().give(slot, Flight::Transfer);
+        let Combining { datatype, op, form, count, .. } = combining;
+        let part = |at| Ioc { addr: message.wrapping_add(at).cast(), count };
+        let (operands, compared, mut was) = (part(0), part(second), part(third));
+        let [mut desc, mut desc_compared, mut desc_was] = [self.buffers.desc(); 3];
+        let far = RmaIoc { addr: there.at, count, key: there.key };
+        let message = MsgAtomic {
+            msg_iov: &raw const operands,
+            desc: &raw mut desc,
+            iov_count: 1,
+            addr: there.peer,
+            rma_iov: &raw const far,
+            rma_iov_count: 1,
+            datatype,
+            op,
+            context,
+            data: 0,
+        };
+        let (bare, message) = (self.bare.get(), &raw const message);
+        // SAFETY: an open endpoint.
+        let ops = unsafe { (*bare).atomic };
+        let (was, desc_was) = (&raw mut was, &raw mut desc_was);
+        let (call, code) = match form {
+            Form::Plain => {
+                // SAFETY: its table; who combines has asked for FI_ATOMIC.
+                let begin = unsafe { (*ops).writemsg };
+                let flags = COMPLETION | DELIVERY_COMPLETE;
+                // SAFETY: as `begin_transfer`, of one run of elements on either side; the slot is
+                // the operation's.
+                ("fi_atomicmsg", unsafe { begin(bare, message, flags) })
+            }
+            Form::Fetch => {
+                // SAFETY: as above.
+                let begin = unsafe { (*ops).readwritemsg };
+                // SAFETY: as above, with room for as many elements.
+                let code = unsafe { begin(bare, message, was, desc_was, 1, COMPLETION) };
+                ("fi_fetch_atomicmsg", code)
+            }
+            Form::Compare => {
+                // SAFETY: as above.
+                let begin = unsafe { (*ops).compwritemsg };
+                let (with, desc) = (&raw const compared, &raw mut desc_compared);
+                // SAFETY: as above, with as many elements to compare with.
+                let code =
+                    unsafe { begin(bare, message, with, desc, 1, was, desc_was, 1, COMPLETION) };
+                ("fi_compare_atomicmsg", code)
+            }
+        };
+        self.begun((call, code), context)
+    }
+
+    /// As [`transfer`](Self::transfer), between memory of the caller and that of a peer; of the
+    /// slot, only the provider's room is used. For providers that take memory which is not
+    /// registered.
     ///
     /// # Safety
     ///

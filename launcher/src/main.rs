@@ -213,6 +213,10 @@ struct Cli {
     #[arg(long)]
     no_progress_agent: bool,
 
+    /// Offer no PMI-1, by which programs of MPI (MPICH and its kin) are ranks
+    #[arg(long)]
+    no_pmi: bool,
+
     /// Print what is decided, and why, to standard error
     #[arg(long)]
     explain: bool,
@@ -521,6 +525,7 @@ fn spec(cli: Cli, further: Vec<Further>, given: Option<Given>) -> Result<Spec, c
     spec.wait_timeout = cli.wait_timeout;
     spec.hints = cli.hint;
     spec.progress_agent = !cli.no_progress_agent;
+    spec.pmi = !cli.no_pmi;
     spec.explain = cli.explain;
     spec.stdin = Stdin::Inherit;
     spec.dedicated = true;

@@ -106,11 +106,14 @@ fn numbers_of_ranks_that_make_no_sense_are_refused() {
 #[test]
 fn a_limit_of_descriptors_is_named() {
     let mut limited = std::process::Command::new("sh");
-    let script = format!("ulimit -n 512; exec {} -n 200 true", env!("CARGO_BIN_EXE_rma-run"));
+    let run = env!("CARGO_BIN_EXE_rma-run");
+    let script = format!("ulimit -n 512; {run} --no-pmi -n 200 true; exec {run} -n 200 true");
     let output = limited.args(["-c", &script]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let text = stderr(&output);
-    assert!(text.contains("512 open files") && text.contains("room for 118"), "{text}");
+    let [without, with] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
+    assert!(without.contains("512 open files") && without.contains("room for 118"), "{text}");
+    assert!(with.contains("5 a rank (4 with --no-pmi), leaves room for 94"), "{text}");
 }
 
 #[test]

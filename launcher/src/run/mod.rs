@@ -24,6 +24,7 @@ mod lines;
 mod look;
 mod machine;
 mod output;
+mod pmi;
 mod processes;
 mod program;
 pub mod query;
@@ -36,6 +37,7 @@ mod summary;
 mod topology;
 mod warden;
 
+pub use crate::pmi::server::PmiFault;
 pub use capacity::Shortage;
 pub use config::read_config;
 pub use hosts::{
@@ -61,5 +63,6 @@ pub fn run(spec: &Spec) -> Result<Report, RunError> {
 /// What says that this process is one of several that another launcher has started, if it is: the
 /// variable, and its value. Each would run a job of its own.
 pub fn one_of_several() -> Option<(&'static str, String)> {
-    crate::foreign::one_of_several(&|name| std::env::var_os(name))
+    let vars = |name: &str| std::env::var_os(name);
+    crate::foreign::one_of_several(&crate::pmi::of_others(&vars))
 }

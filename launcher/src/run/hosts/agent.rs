@@ -22,6 +22,7 @@ use super::super::bootstrap::{self, Plan};
 use super::super::driver::{Input, until};
 use super::super::machine::{ENDING, Event, Exit};
 use super::super::output::{Stream, receiver, silence};
+use super::super::pmi::Pmi;
 use super::super::processes::Processes;
 use super::super::query;
 use super::super::report::RunError;
@@ -297,8 +298,8 @@ impl Prepared {
                 return Err(RunError::OtherBuild { path, what: "the program" });
             }
         }
-        capacity::check(task.ranks)?;
-        let descriptors = capacity::raise_descriptors(task.ranks);
+        capacity::check(task.ranks, spec.pmi)?;
+        let descriptors = capacity::raise_descriptors(task.ranks, spec.pmi);
         let cpus = cpus::available().map_err(system("asking for this process' CPUs"))?;
         let address = match address {
             Whereabouts::Known(address) => address,
@@ -327,6 +328,7 @@ fn spec(task: &Task) -> Spec {
     }
     spec.more = programs.collect();
     spec.dedicated = true;
+    spec.pmi = task.pmi.is_some();
     spec
 }
 
@@ -350,6 +352,7 @@ struct Agent {
     voice: Voice,
     sender: UnboundedSender<Input>,
     processes: Processes,
+    pmi: Option<Pmi>,
     /// Not yet started.
     starter: Option<Starter>,
     hold: mpsc::Sender<()>,
@@ -394,6 +397,8 @@ impl Agent {
         let (listener, port) = bootstrap::listen()?;
         let (told, strangers) = (sender.clone(), descriptors.strangers);
         tokio::spawn(bootstrap::serve(listener, Arc::clone(&plan), told, strangers));
+        let here = task.first..task.first + task.ranks;
+        let pmi = task.pmi.clone().map(|offer| Pmi::start(offer, here, false, sender.clone()));
         let (hold, held) = mpsc::channel();
         for ((program, _), task) in programs.iter_mut().zip(&task.programs) {
             program.program = OsString::from_vec(task.called.clone());
@@ -422,6 +427,7 @@ impl Agent {
             voice,
             sender,
             processes,
+            pmi,
             starter: Some(starter),
             hold,
             is_starting: false,
@@ -570,6 +576,8 @@ impl Agent {
                 Some(input) => _ = input.send(bytes),
                 None => self.early_input.push(bytes),
             },
+            Order::Met { pairs } => self.pmi.iter().for_each(|pmi| pmi.met(pairs.clone())),
+            Order::Broken { rank } => self.pmi.iter().for_each(|pmi| pmi.broken(rank)),
             Order::Pause { number } => {
                 self.is_paused = true;
                 self.voice.say(&Word::Paused { number });
@@ -627,6 +635,7 @@ impl Agent {
             Input::Part { rank, mine } => Word::Part { rank, mine },
             Input::Refused(why) => Word::Stranger { why },
             Input::Note(text) => Word::Note { text },
+            Input::Pmi(_, told) => Word::Pmi { told },
             Input::Signal(signal) => {
                 // To be ended itself is as bad as to lose the launcher.
                 if ENDING.contains(&signal) {
@@ -657,6 +666,7 @@ impl Agent {
 
     fn exited(&mut self, rank: u32, exit: Exit) {
         self.running.retain(|other| *other != rank);
+        self.pmi.iter().for_each(|pmi| pmi.gone(rank));
         let killed = exit == Exit::Signal(Signal::KILL.as_raw());
         if killed && groups::oom_kills() > self.oom_kills {
             self.voice.say(&Word::OutOfMemory { rank });
@@ -676,6 +686,9 @@ impl Agent {
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         self.running.push(rank);
         self.processes.add(child, self.sender.clone())?;
+        if let (Some(pmi), Some(socket)) = (&self.pmi, newborn.pmi.take()) {
+            pmi.add(rank, socket);
+        }
         if let Some(stdin) = pipes.0 {
             let early = std::mem::take(&mut self.early_input);
             self.input = Some(feed(stdin, self.voice.clone())?);

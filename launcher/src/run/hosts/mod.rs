@@ -40,6 +40,7 @@ use super::query::Seen;
 use super::report::RunError;
 use super::spec::{Spec, Stdin};
 use super::start::in_foreground;
+use crate::pmi::server::Pairs;
 use crate::rumours::{Message, Rumours};
 use crate::wire;
 
@@ -227,7 +228,7 @@ impl Hosts {
         let system = |what| move |source| RunError::System { what, source };
         let agent = std::env::current_exe().map_err(system("asking where rma-run is"))?;
         let input = input_of(spec);
-        let (task, programs) = task::of_all(spec, remote, programs, input.is_some())?;
+        let (task, programs) = task::of_all(spec, remote, name, programs, input.is_some())?;
         let mut hosts = Hosts::unconnected(&remote.hosts);
         let (taken, takes) = mpsc::channel();
         hosts.inputs = Some(inputs.clone());
@@ -353,6 +354,8 @@ impl Hosts {
                 return Vec::new();
             }
             Word::Note { text } => return vec![Input::Note(text)],
+            // What is told of all its ranks is told of the first, too.
+            Word::Pmi { ref told } => told.rank().unwrap_or(link.part.first),
             Word::Stranger { why } => return vec![Input::Refused(why)],
             // Told where they arrive.
             Word::Beat | Word::Paused { .. } | Word::Looked { .. } => return Vec::new(),
@@ -385,6 +388,7 @@ impl Hosts {
                 self.tell(messages);
                 Event::Joined(rank)
             }
+            Word::Pmi { told } => return Some(Input::Pmi(Some(host), told)),
             Word::Part { mine, .. } => return Some(Input::Part { rank, mine }),
             Word::Left { failed, missed, .. } => {
                 if failed {
@@ -500,6 +504,21 @@ impl Hosts {
     pub(super) fn unready(&self) -> Option<Vec<&str>> {
         let unready = self.links.iter().filter(|link| !link.is_ready && !link.is_lost);
         (!self.is_empty()).then(|| unready.map(|link| link.part.name.as_str()).collect())
+    }
+
+    /// The first rank of a host.
+    pub(super) fn first_of(&self, host: usize) -> Option<u32> {
+        self.links.get(host).map(|link| link.part.first)
+    }
+
+    /// Ranks of all hosts have met by PMI-1, and have put that.
+    pub(super) fn met(&self, pairs: &Pairs) {
+        self.order(|| Order::Met { pairs: pairs.clone() });
+    }
+
+    /// That rank comes to no barrier of PMI-1 any more.
+    pub(super) fn broken(&self, rank: u32) {
+        self.order(|| Order::Broken { rank });
     }
 
     fn order(&self, order: impl Fn() -> Order) {

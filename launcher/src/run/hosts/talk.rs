@@ -8,12 +8,13 @@ use super::super::spec::{Bind, MapBy};
 use crate::Job;
 use crate::client::Fate;
 use crate::codec::{wire_enum, wire_struct};
+use crate::pmi::server::{Offer, Pairs, Told};
 use crate::wire::{self, RANKS_MAX};
 
 /// Changes whenever a message does.
-pub(super) const VERSION: u32 = 6;
+pub(super) const VERSION: u32 = 7;
 /// First line of an agent; what a login shell prints before it is skipped.
-pub(super) const GREETING: &str = "rma-run agent 6";
+pub(super) const GREETING: &str = "rma-run agent 7";
 /// What an agent of any version begins with.
 pub(super) const ANY_GREETING: &str = "rma-run agent ";
 /// How often each side says that it is there.
@@ -57,6 +58,8 @@ pub(super) struct Task {
     pub(super) has_input: bool,
     /// What the launcher's own file is.
     pub(super) launcher_print: Print,
+    /// What ranks that speak PMI-1 are told, if that is served.
+    pub(super) pmi: Option<Offer>,
 }
 
 /// A program, and what its ranks get.
@@ -99,6 +102,10 @@ pub(super) enum Order {
     Resume,
     /// Say what is seen of ranks; how often that was asked.
     Look { number: u32 },
+    /// Ranks of all hosts that speak PMI-1 have met, and have put that.
+    Met { pairs: Pairs },
+    /// That rank comes to no barrier of PMI-1 any more.
+    Broken { rank: u32 },
     /// Kill what is left, but for ranks that even that does not end; and end.
     End { stuck: Vec<u32> },
 }
@@ -167,6 +174,10 @@ pub(in super::super) enum Word {
     Note {
         text: String,
     },
+    /// What ranks do that speak PMI-1.
+    Pmi {
+        told: Told,
+    },
     /// A caller at the port of the host was refused.
     Stranger {
         why: String,
@@ -198,6 +209,7 @@ wire_struct!(Task {
     silence,
     has_input,
     launcher_print,
+    pmi,
 });
 wire_struct!(TaskProgram { first, program, called, args, dir, env, print });
 wire_enum!(Order {
@@ -213,6 +225,8 @@ wire_enum!(Order {
     9 = End { stuck: stuck },
     10 = Resume {},
     11 = Look { number: number },
+    12 = Met { pairs: pairs },
+    13 = Broken { rank: rank },
 });
 wire_enum!(Word {
     0 = Ready { cpus: cpus, address: address },
@@ -235,6 +249,7 @@ wire_enum!(Word {
     17 = Beat {},
     18 = Paused { number: number },
     19 = Looked { number: number, ranks: ranks },
+    20 = Pmi { told: told },
 });
 
 impl Print {

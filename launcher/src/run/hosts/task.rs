@@ -5,19 +5,20 @@ use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-use super::super::program;
 use super::super::report::RunError;
 use super::super::spec::{Program, Spec};
+use super::super::{pmi, program};
 use super::Remote;
 use super::talk::{Print, Prints, Task, TaskProgram};
-use crate::{BOOTSTRAP_VAR, JOB_VAR, RANK_VAR, SECRET_VAR};
+use crate::{BOOTSTRAP_VAR, JOB_VAR, PMI_VAR, RANK_VAR, SECRET_VAR};
 
 /// Variables that ranks on other hosts get from this environment, besides those of `--env`: by the
 /// beginning of their names.
 const PASSED: [&str; 3] = ["RMA_", "FI_", "RUST_BACKTRACE"];
 /// But for those that each rank has its own of.
-const OWN: [&str; 8] = [
+const OWN: [&str; 9] = [
     BOOTSTRAP_VAR,
+    PMI_VAR,
     RANK_VAR,
     SECRET_VAR,
     JOB_VAR,
@@ -31,6 +32,7 @@ const OWN: [&str; 8] = [
 pub(super) fn of_all(
     spec: &Spec,
     remote: &Remote,
+    name: &str,
     programs: &[program::Found],
     has_input: bool,
 ) -> Result<(Task, Vec<TaskProgram>), RunError> {
@@ -53,6 +55,7 @@ pub(super) fn of_all(
         silence: remote.silence,
         has_input,
         launcher_print: own,
+        pmi: pmi::offer(spec, name, remote.hosts.iter().map(|part| part.ranks)),
     };
     Ok((task, programs))
 }

@@ -82,7 +82,10 @@ macro_rules! suite {
                 overlapping_windows(2), over_a_shared_segment(3), queries(2), refusals(3),
                 while_the_owner_computes(2), nothing_nowhere(3),
             }
-            detached { come_and_gone(3), beside_others(2), gets_behind_stale_ones(2) }
+            detached {
+                come_and_gone(3), beside_others(2), gets_behind_stale_ones(2),
+                atomics_behind_stale_ones(2),
+            }
             dynamic {
                 every_operation(3), layouts(2), layouts_of_addresses(2),
                 layouts_beside_plain_calls(3), attached_late(2), stale_addresses(2),

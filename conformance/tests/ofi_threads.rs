@@ -15,7 +15,7 @@ struct Far;
 
 impl Settings for Far {
     fn config() -> Config {
-        ofi::config(1)
+        ofi::config("tcp", 1)
     }
 }
 
@@ -58,5 +58,5 @@ fn private_memory() {
 /// What is used is explained.
 #[test]
 fn explained() {
-    ofi::explained::<OfiThreads>();
+    ofi::explained::<OfiThreads>("tcp;ofi_rxm");
 }

@@ -17,8 +17,14 @@ mod sims;
 mod timeouts;
 
 /// Of a rank that takes less at a time than others.
-const NARROW: RemoteLimits =
-    RemoteLimits { inject: 8, bounce: 24, transfer_max: 64, run_min: 4, ..DeviceConfig::LIMITS };
+const NARROW: RemoteLimits = RemoteLimits {
+    inject: 8,
+    bounce: 24,
+    transfer_max: 64,
+    atomic_max: 48,
+    run_min: 4,
+    ..DeviceConfig::LIMITS
+};
 
 fn net(ranks: u32, seed: u64, device: DeviceConfig) -> NetConfig {
     let step_max = 50_000_000;
@@ -102,6 +108,7 @@ form!(
             inject: 8,
             bounce: 64,
             transfer_max: 256,
+            atomic_max: 32,
             run_min: 1,
         },
         atomics: Atomics::Words,

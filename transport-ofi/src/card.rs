@@ -1,5 +1,7 @@
 //! What each rank tells the others of its endpoint, before anything is sent.
 
+use crate::sys::Atomics;
+
 /// What a rank tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Card {
@@ -11,6 +13,8 @@ pub(crate) enum Card {
         address: Vec<u8>,
         /// Whether its memory is reached there, too.
         has_memory: bool,
+        /// What its provider combines there.
+        atomics: Atomics,
     },
     /// It cannot, and why.
     Closed(String),
@@ -22,9 +26,10 @@ const CLOSED: u8 = 2;
 impl Card {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         match self {
-            Self::Open { number, provider, address, has_memory } => {
+            Self::Open { number, provider, address, has_memory, atomics } => {
                 let name = provider.as_bytes();
                 let mut bytes = vec![OPEN, u8::from(*has_memory)];
+                bytes.extend(atomics.to_bytes());
                 bytes.extend(number.to_le_bytes());
                 for part in [name, address] {
                     let len = u8::try_from(part.len()).unwrap_or(u8::MAX);
@@ -42,6 +47,7 @@ impl Card {
         match bytes.split_first()? {
             (&OPEN, rest) => {
                 let (has_memory, rest) = rest.split_first()?;
+                let (atomics, rest) = rest.split_first_chunk()?;
                 let (number, rest) = rest.split_first_chunk()?;
                 let (name, rest) = part(rest)?;
                 let (address, rest) = part(rest)?;
@@ -50,6 +56,7 @@ impl Card {
                     provider: str::from_utf8(name).ok()?.to_owned(),
                     address: address.to_vec(),
                     has_memory: *has_memory == 1,
+                    atomics: Atomics::from_bytes(*atomics),
                 };
                 rest.is_empty().then_some(card)
             }
@@ -68,12 +75,14 @@ fn part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::Card;
+    use crate::sys::Atomics;
 
     #[test]
     fn a_card_is_what_it_was() {
         let (number, provider) = (7 << 40, "tcp;ofi_rxm".to_owned());
         let address = vec![1, 2, 3];
-        let open = Card::Open { number, provider, address, has_memory: true };
+        let atomics = Atomics::from_bytes([1, 2, 3, 4, 5, 6]);
+        let open = Card::Open { number, provider, address, has_memory: true, atomics };
         let closed = Card::Closed("no libfabric".to_owned());
         for card in [open.clone(), closed] {
             assert_eq!(Card::parse(&card.to_bytes()), Some(card));

@@ -109,3 +109,12 @@ fn a_list_names_cores_and_a_negative_one_any_layer() {
     assert!(hides("^tcp;ofi_rxm", "tcp;ofi_rxm") && !hides("^tcp;ofi_rxm", "tcp"));
     assert!(!hides("^shm", "tcp"));
 }
+
+#[test]
+fn atomics_of_a_layer_above_are_not_taken() {
+    for (provider, its_own) in [("sockets", true), ("cxi", true), ("tcp;ofi_rxm", false)] {
+        let offer = Offer { has_atomics: true, ..offer(provider, "nic", true) };
+        assert_eq!(offer.has_own_atomics(), its_own, "{provider}");
+    }
+    assert!(!offer("cxi", "nic", true).has_own_atomics());
+}

@@ -9,7 +9,7 @@
 
 use crate::port::lock;
 use crate::queue::{Posting, Queue};
-use crate::sys::{Endpoint as Ends, Exposed, NoAlias, Opened, Passive, Slot};
+use crate::sys::{Atomics, Combining, Endpoint as Ends, Exposed, NoAlias, Opened, Passive, Slot};
 use crate::watcher::Bell;
 use rma_core::transport::{
     Addressing, Atomic, DeviceError, Endpoint, Keys, Mapping, Members, Purpose, RegisterError,
@@ -25,6 +25,9 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 /// Slots of a queue, and bytes in each: what is larger moves memory of the program directly.
 pub(crate) const TRANSFERS: u32 = 64;
 pub(crate) const TRANSFER_BYTES: usize = 16 << 10;
+/// Bytes that an atomic operation combines at most: a slot has its operands, what is compared, and
+/// what was there.
+const ATOMIC_BYTES: usize = TRANSFER_BYTES / 4;
 /// Slots that transfers to one peer may have, so that one which stands still leaves some to others.
 pub(crate) const TRANSFERS_TO_ONE: usize = 48;
 /// Queues of a rank for memory of either purpose: threads share them.
@@ -46,6 +49,7 @@ pub(crate) struct Device {
     /// Where peers are reached, one address behind the other.
     addresses: Arc<[u8]>,
     limits: RemoteLimits,
+    atomics: Atomics,
     pub(crate) members: Arc<dyn Members>,
     waker: Arc<OnceLock<Waker>>,
     bell: Arc<Bell>,
@@ -66,7 +70,7 @@ pub(crate) struct Device {
 impl Device {
     pub(crate) fn new(
         opened: Opened,
-        (provider, max_message): (&str, usize),
+        (provider, max_message, atomics): (&str, usize, Atomics),
         (passive, addresses): (Arc<Passive>, Arc<[u8]>),
         members: Arc<dyn Members>,
         (bell, waker): (Arc<Bell>, Arc<OnceLock<Waker>>),
@@ -79,6 +83,7 @@ impl Device {
             inject: TRANSFER_BYTES.min(max_message),
             bounce: TRANSFER_BYTES.min(max_message),
             transfer_max: direct.min(max_message as u64),
+            atomic_max: atomics.most().min(ATOMIC_BYTES) as u64,
             run_min: RUN_BYTES,
             coherent: false,
         };
@@ -88,6 +93,7 @@ impl Device {
             provider: provider.to_owned(),
             addresses,
             limits,
+            atomics,
             members,
             waker,
             bell,
@@ -124,6 +130,20 @@ impl Device {
 
     pub(crate) fn address(&self, peer: WorldRank) -> &[u8] {
         self.passive.nth(peer.0, &self.addresses)
+    }
+
+    /// An atomic operation, if it is one that the provider has, on as many elements as it takes.
+    pub(crate) fn combining(
+        &self,
+        atomic: Atomic,
+        count: usize,
+        fetches: bool,
+    ) -> Result<Combining, DeviceError> {
+        let refused = |errno| DeviceError::System { call: "fi_query_atomic", errno };
+        let combining = Combining::new(atomic, count, fetches).filter(|_| self.atomics.has(atomic));
+        let combining = combining.ok_or(refused(libc::EOPNOTSUPP))?;
+        let is_short = combining.len() as u64 <= self.limits.atomic_max;
+        if is_short { Ok(combining) } else { Err(refused(libc::EMSGSIZE)) }
     }
 
     /// A thread was told that there is no room.
@@ -203,17 +223,26 @@ pub(crate) struct Memory(pub(crate) Arc<Device>);
 // repeat one, places are addresses in aliases, whose remains keep their addresses from others.
 unsafe impl Remote for Memory {
     fn explain(&self) -> String {
-        let Device { opened, provider, .. } = &*self.0;
+        let Device { opened, provider, limits, atomics, .. } = &*self.0;
         let keys = if opened.chooses_keys() { "the provider's" } else { "random" };
         let large = if opened.wants_registered() {
             "larger ones in pieces of that, as the provider wants registered memory"
         } else {
             "larger ones move memory of the program directly"
         };
+        let atomics = if atomics.is_empty() {
+            "atomics go by messages".to_owned()
+        } else {
+            let most = limits.atomic_max;
+            format!(
+                "atomics of integers are the provider's, up to {most} bytes each, where no CPU \
+                 combines elements, too"
+            )
+        };
         format!(
             "remote memory access of {provider}: transfers up to {TRANSFER_BYTES} bytes go through \
              {TRANSFERS} slots, {large}; puts are complete when they are in the \
-             target's memory; keys are {keys}; atomics go by messages"
+             target's memory; keys are {keys}; {atomics}"
         )
     }
 
@@ -225,8 +254,8 @@ unsafe impl Remote for Memory {
         !self.0.address(peer).is_empty()
     }
 
-    fn does(&self, _: Atomic) -> bool {
-        false
+    fn does(&self, atomic: Atomic) -> bool {
+        self.0.atomics.has(atomic)
     }
 
     unsafe fn register(

@@ -5,7 +5,7 @@ use crate::card::Card;
 use crate::device::{Device, Memory};
 use crate::objects::{Doze, Line, Membership};
 use crate::port::{MESSAGE_MAX, Port, RECEIVES, SENDS, SLOT_BYTES, SLOTS};
-use crate::sys::{Caps, Endpoint, Opened, Passive, Slot};
+use crate::sys::{Atomics, Caps, Endpoint, Opened, Passive, Slot};
 use crate::watcher::{Bell, FAREWELL};
 use crate::{Libfabric, Offer, OfiError, Wanted, choose};
 use rma_core::transport::{Network, Parts, Remote, Transport, Waker, WorldRank};
@@ -119,8 +119,16 @@ fn open(config: &OfiConfig<'_>) -> Result<Found, OfiError> {
         let why = "takes no messages as large as rma's";
         return Err(OfiError::Unfit { provider: offer.provider.clone(), why });
     }
-    let caps = if offer.has_rma { Caps::Memory } else { Caps::Messages };
-    let opened = Opened::open(&library, offer, host, caps)?;
+    let caps = match (offer.has_rma, offer.has_own_atomics()) {
+        (false, _) => Caps::Messages,
+        (true, false) => Caps::Memory,
+        (true, true) => Caps::Atomics,
+    };
+    let opened = match Opened::open(&library, offer, host, caps) {
+        // Perhaps not for threads that share endpoints.
+        Err(_) if caps == Caps::Atomics => Opened::open(&library, offer, host, Caps::Memory)?,
+        opened => opened?,
+    };
     let ends = opened.endpoint((SLOTS, SLOT_BYTES));
     let (endpoint, slots) = ends.map_err(|failed| opened.failed(failed))?;
     let no_memory = opened.check_memory(caps).err();
@@ -150,7 +158,8 @@ pub unsafe fn join<E>(
         Ok((number, opened)) => {
             let address = opened.ends.0.address().to_vec();
             let (provider, has_memory) = (opened.provider.clone(), opened.no_memory.is_none());
-            (Card::Open { number, provider, address, has_memory }, Ok(opened))
+            let atomics = opened.opened.atomics();
+            (Card::Open { number, provider, address, has_memory, atomics }, Ok(opened))
         }
         Err(error) => (Card::Closed(error.to_string()), Err(error)),
     };
@@ -167,7 +176,8 @@ pub unsafe fn join<E>(
     // All ranks have one, or none: they agree on its use when they make windows.
     let device = match (no_memory, told.without_memory) {
         (None, None) => {
-            let (ends, its) = ((ends.0.clone(), addresses.clone()), (&*provider, max_message));
+            let ends = (ends.0.clone(), addresses.clone());
+            let its = (&*provider, max_message, told.atomics);
             let device = Device::new(opened, its, ends, members.clone(), bells.clone());
             let device = device.map_err(|errno| refused("an epoll", errno.raw_os_error()))?;
             Some(Arc::new(device))
@@ -231,6 +241,8 @@ struct Told {
     addresses: Vec<u8>,
     /// The first rank whose memory is not reached, if there is one.
     without_memory: Option<WorldRank>,
+    /// What the providers of all ranks combine.
+    atomics: Atomics,
 }
 
 fn read<E>(
@@ -244,7 +256,7 @@ fn read<E>(
         return Err(OfiJoinError::Count { got: all, size });
     }
     let (mut job, mut addresses, mut at) = (None, Vec::new(), 0);
-    let mut without_memory = None;
+    let (mut without_memory, mut of_all) = (None, None);
     for (count, card) in said {
         let rank = WorldRank(at);
         match Card::parse(card) {
@@ -255,19 +267,21 @@ fn read<E>(
                     mine: mine.to_owned(),
                 });
             }
-            Some(Card::Open { number, address, has_memory, .. })
+            Some(Card::Open { number, address, has_memory, atomics, .. })
                 if address.len() == len && *count == 1 =>
             {
                 job.get_or_insert(number);
                 addresses.extend(address);
                 without_memory = without_memory.or((!has_memory).then_some(rank));
+                of_all = Some(of_all.map_or(atomics, |of_all: Atomics| of_all.and(atomics)));
             }
             Some(Card::Closed(why)) => return Err(OfiJoinError::There { rank, why }),
             _ => return Err(OfiJoinError::Card { rank }),
         }
         at += count;
     }
-    job.map(|job| Told { job, addresses, without_memory })
+    let atomics = of_all.unwrap_or_default();
+    job.map(|job| Told { job, addresses, without_memory, atomics })
         .ok_or(OfiJoinError::Count { got: 0, size })
 }
 
@@ -311,11 +325,13 @@ pub(crate) fn random() -> rustix::io::Result<u64> {
 mod tests {
     use super::{OfiJoinError, Told, read};
     use crate::card::Card;
+    use crate::sys::Atomics;
     use rma_core::transport::WorldRank;
 
     fn open(number: u64, provider: &str, address: &[u8]) -> (u32, Vec<u8>) {
         let (provider, address) = (provider.to_owned(), address.to_vec());
-        (1, Card::Open { number, provider, address, has_memory: true }.to_bytes())
+        let atomics = Atomics::default();
+        (1, Card::Open { number, provider, address, has_memory: true, atomics }.to_bytes())
     }
 
     fn cards(said: &[(u32, Vec<u8>)], size: u32) -> Result<Told, OfiJoinError<String>> {
@@ -325,7 +341,9 @@ mod tests {
     #[test]
     fn the_number_of_a_job_is_that_of_its_first_rank() {
         let said = [open(5, "tcp", &[1, 2]), open(6, "tcp", &[3, 4])];
-        let told = Told { job: 5, addresses: vec![1, 2, 3, 4], without_memory: None };
+        let addresses = vec![1, 2, 3, 4];
+        let atomics = Atomics::default();
+        let told = Told { job: 5, addresses, without_memory: None, atomics };
         assert_eq!(cards(&said, 2).unwrap(), told);
     }
 
@@ -335,10 +353,24 @@ mod tests {
         let mut said = [1, 2, 3].map(|number| open(number, "tcp", &[1, 2]));
         for rank in [2, 1] {
             let (provider, address) = ("tcp".to_owned(), vec![1, 2]);
-            let without = Card::Open { number: 7, provider, address, has_memory: false };
+            let atomics = Atomics::default();
+            let without = Card::Open { number: 7, provider, address, has_memory: false, atomics };
             said[rank as usize] = (1, without.to_bytes());
             assert_eq!(cards(&said, 3).unwrap().without_memory, Some(WorldRank(rank)));
         }
+    }
+
+    /// What a rank asks of a peer's provider, that has to have.
+    #[test]
+    fn atomics_are_those_of_all_ranks() {
+        let said = [[7, 0, 9, 0, 0, 0], [5, 1, 8, 0, 0, 0]].map(|bytes| {
+            let (provider, address) = ("tcp".to_owned(), vec![1, 2]);
+            let atomics = Atomics::from_bytes(bytes);
+            let open = Card::Open { number: 7, provider, address, has_memory: true, atomics };
+            (1, open.to_bytes())
+        });
+        let all = Atomics::from_bytes([5, 0, 8, 0, 0, 0]);
+        assert_eq!(cards(&said, 2).unwrap().atomics, all);
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod card;
 mod choice;
 mod device;
 mod error;
+mod flights;
 mod frame;
 mod join;
 mod lane;

@@ -51,6 +51,13 @@ impl Offer {
         core_of(&self.provider)
     }
 
+    /// Whether atomics are the provider's own, so that it tells of each what has become of it. A
+    /// layer above it has the target answer by a message: if the connection ends before that has
+    /// come, nobody is told (ADR 70).
+    pub(crate) fn has_own_atomics(&self) -> bool {
+        self.has_atomics && !self.provider.contains(';')
+    }
+
     /// Whether a user who writes `name` means this provider: by its whole name, or its core.
     pub(crate) fn is_called(&self, name: &str) -> bool {
         self.provider.eq_ignore_ascii_case(name) || self.core().eq_ignore_ascii_case(name)

@@ -27,10 +27,13 @@ impl Patience {
         self.now
     }
 
-    /// Something came after it had slept for so long.
-    pub(crate) fn woken_after(&mut self, slept: Duration) {
-        let next = if slept < SHORT { self.now * 2 } else { self.now / 2 };
-        self.now = next.clamp(LEAST, self.most);
+    /// It has slept for so long, until its bell was rung, something came by the network, or nothing
+    /// did. What the rank itself rings for says nothing of the network.
+    pub(crate) fn slept(&mut self, span: Duration, is_rung: bool) {
+        if !is_rung {
+            let next = if span < SHORT { self.now * 2 } else { self.now / 2 };
+            self.now = next.clamp(LEAST, self.most);
+        }
     }
 }
 
@@ -44,20 +47,23 @@ mod tests {
         let (short, long) = (Duration::from_micros(8), Duration::from_millis(8));
         let mut patience = Patience::new(false);
         assert_eq!(patience.span(), LEAST);
-        patience.woken_after(short);
+        patience.slept(short, false);
         assert_eq!(patience.span(), 2 * LEAST);
-        (0..8).for_each(|_| patience.woken_after(short));
+        (0..8).for_each(|_| patience.slept(short, false));
         assert_eq!(patience.span(), MOST);
-        patience.woken_after(long);
+        patience.slept(long, false);
         assert_eq!(patience.span(), MOST / 2);
-        (0..8).for_each(|_| patience.woken_after(long));
+        // Whoever rings, it is not the network.
+        (0..8).for_each(|_| patience.slept(long, true));
+        assert_eq!(patience.span(), MOST / 2);
+        (0..8).for_each(|_| patience.slept(long, false));
         assert_eq!(patience.span(), LEAST);
     }
 
     #[test]
     fn a_crowded_machine_is_never_looked_at_for_long() {
         let mut patience = Patience::new(true);
-        (0..8).for_each(|_| patience.woken_after(Duration::ZERO));
+        (0..8).for_each(|_| patience.slept(Duration::ZERO, false));
         assert_eq!(patience.span(), LEAST);
     }
 }

@@ -197,7 +197,7 @@ impl Port {
                 &format!("; dropped {foreign} messages of no rank of the job, {broken} not whole");
         }
         let lost = self.known().filter_map(|(rank, peer)| Some((rank, peer.lost.get()?)));
-        for (rank, Failure { code, reason }) in lost {
+        for (rank, Failure { code, reason, .. }) in lost {
             text += &format!("; rank {rank} was lost: {reason} (error {code})");
         }
         text

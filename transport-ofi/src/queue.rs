@@ -4,9 +4,12 @@
 use crate::device::{
     DIRECT, DIRECT_ENDS, Device, TRANSFER_BYTES, TRANSFERS, TRANSFERS_TO_ONE, parse,
 };
+use crate::flights::{CUT, Flights, UNSENT, UnderWay, Work};
 use crate::lane::{Lane, Waiting};
 use crate::port::lock;
-use crate::sys::{Completion, Direction, Endpoint as Ends, Failure, Far, Full, Slot, end};
+use crate::sys::{
+    Combining, Completion, Direction, Endpoint as Ends, Failure, Far, Form, Full, Slot, end,
+};
 use crate::turns::Turns;
 use rma_core::transport::{
     DeviceError, Endpoint, PeerState, PostError, Posted, There, Transfer, WorldRank,
@@ -15,7 +18,7 @@ use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// A queue of transfers.
 pub(crate) struct Queue {
@@ -47,41 +50,20 @@ struct Told {
 struct Channel {
     endpoint: Ends,
     free: Vec<Slot>,
-    /// By slot.
-    under_way: Box<[Option<UnderWay>]>,
-    /// What was cancelled with something else, in the order in which it was posted: it is tried
-    /// again, one by one of each peer, so that what is refused takes nothing else with it.
-    again: VecDeque<(Slot, UnderWay)>,
-    /// When something was cancelled, the last time.
-    cancelled_at: Option<Instant>,
+    flights: Flights<Slot>,
     /// Numbers of peers' addresses.
     numbers: FxHashMap<WorldRank, u64>,
 }
 
-/// A transfer that is not complete.
-struct UnderWay {
-    peer: WorldRank,
-    /// Its place among those of the peer.
-    posted: u64,
-    /// By which the core knows it, unless that was told already.
-    id: Option<u64>,
-    direction: Direction,
-    /// Memory of a direct transfer, or where the bytes that a slot gets go; otherwise of no use.
-    local: Lent,
-    far: Far,
-    /// How often the connection ended while it was under way, from the second time on with nothing
-    /// else of its peer beside it; and how often there was none.
-    cuts: u32,
-    unsent: u32,
-    /// Its peer was cut off: nobody hears of it.
-    is_cut: bool,
-}
-
 /// Memory of the core or the program.
 #[derive(Clone, Copy)]
-struct Lent {
+pub(crate) struct Lent {
     at: *mut u8,
     len: usize,
+}
+
+impl Lent {
+    pub(crate) const NONE: Self = Self { at: std::ptr::null_mut(), len: 0 };
 }
 
 // SAFETY: used under the mutex of the queue only, until the transfer is complete or cut off: as
@@ -92,22 +74,18 @@ unsafe impl Send for Lent {}
 struct Order {
     /// `None` of a put whose bytes are taken at once.
     id: Option<u64>,
+    work: Work,
+    /// Memory of a direct transfer, or where the bytes that a slot gets go.
     local: Lent,
-    direction: Direction,
+    /// What goes into the slot first, unless the transfer is direct.
+    operands: Lent,
 }
 
 impl Channel {
     fn open(device: &Device, size: (u32, usize)) -> Result<Self, DeviceError> {
         let (endpoint, free) = device.open(size)?;
-        let under_way = free.iter().map(|_| None).collect();
-        Ok(Self {
-            endpoint,
-            free,
-            under_way,
-            again: VecDeque::new(),
-            cancelled_at: None,
-            numbers: FxHashMap::default(),
-        })
+        let flights = Flights::new(free.len());
+        Ok(Self { endpoint, free, flights, numbers: FxHashMap::default() })
     }
 
     fn number(&mut self, device: &Device, peer: WorldRank) -> Result<u64, DeviceError> {
@@ -127,12 +105,7 @@ impl Channel {
 
     /// Transfers that are not complete.
     fn busy(&self) -> usize {
-        self.under_way.len() - self.free.len()
-    }
-
-    /// Whether something to or from that peer is to be tried again.
-    fn owes(&self, peer: WorldRank) -> bool {
-        self.again.iter().any(|(_, under_way)| under_way.peer == peer)
+        self.flights.slots() - self.free.len()
     }
 
     /// Has the provider begin a transfer; `local` is memory of a direct one, and how many bytes.
@@ -144,26 +117,59 @@ impl Channel {
         &self,
         slot: Slot,
         Lent { at, len }: Lent,
-        direction: Direction,
+        work: Work,
         far: &Far,
     ) -> Result<(), Full> {
-        if len > TRANSFER_BYTES {
-            // SAFETY: says the caller.
-            unsafe { self.endpoint.transfer_direct(slot, (at, len), direction, far) }
-        } else {
-            self.endpoint.transfer(slot, len, direction, far)
+        match work {
+            Work::Combine(combining) => self.endpoint.combine(slot, combining, far),
+            Work::Move(direction) if len > TRANSFER_BYTES => {
+                // SAFETY: says the caller.
+                unsafe { self.endpoint.transfer_direct(slot, (at, len), direction, far) }
+            }
+            Work::Move(direction) => self.endpoint.transfer(slot, len, direction, far),
         }
     }
 
-    /// Takes out what is to be tried again now: the first of each peer of which nothing else is
-    /// under way.
-    fn next_again(&mut self) -> Option<(Slot, UnderWay)> {
-        if self.again.is_empty() || self.cancelled_at.is_some_and(|at| at.elapsed() < PAUSE) {
-            return None;
+    /// Copies what a transfer takes along into its slot.
+    ///
+    /// # Safety
+    ///
+    /// The operands are bytes that nobody changes.
+    unsafe fn fill(&self, slot: &mut Slot, Order { work, operands, .. }: &Order) {
+        let [_, compared, _] = self.endpoint.parts();
+        let room = self.endpoint.bytes_mut(slot);
+        if operands.len == 0 {
+            return;
         }
-        let is_alone = |peer| self.under_way.iter().flatten().all(|other| other.peer != peer);
-        let place = self.again.iter().position(|(_, first)| is_alone(first.peer))?;
-        self.again.remove(place)
+        // SAFETY: says the caller.
+        let operands = unsafe { std::slice::from_raw_parts(operands.at, operands.len) };
+        let Work::Combine(Combining { form: Form::Compare, width, .. }) = *work else {
+            return room[..operands.len()].copy_from_slice(operands);
+        };
+        // Two for each element: what it is compared with, and what it becomes.
+        let (values, with) = room.split_at_mut(compared);
+        for (at, both) in operands.chunks_exact(2 * width).enumerate() {
+            let (old, new) = both.split_at(width);
+            with[at * width..][..width].copy_from_slice(old);
+            values[at * width..][..width].copy_from_slice(new);
+        }
+    }
+
+    /// Where in a slot that is which `work` fetches.
+    fn fetched<'s>(&'s self, slot: &'s Slot, work: Work) -> &'s [u8] {
+        let [moved, _, was] = self.endpoint.parts();
+        let at = if matches!(work, Work::Combine(_)) { was } else { moved };
+        &self.endpoint.bytes(slot)[at..]
+    }
+
+    /// Nobody hears any more of what is under way to that peer, and what is to be tried again is
+    /// not; how many that were.
+    fn forget(&mut self, device: &Device, peer: WorldRank) -> usize {
+        let slots = self.flights.cut_off(peer);
+        let count = slots.len();
+        self.free.extend(slots);
+        device.ended(count);
+        count
     }
 
     /// Closes the endpoint of direct transfers, so that their memory is touched no more.
@@ -179,41 +185,16 @@ impl Channel {
 const NO_WAY: [i32; 4] =
     [libc::ECONNREFUSED, libc::EHOSTUNREACH, libc::ENETUNREACH, libc::ETIMEDOUT];
 
-/// Errors of a transfer whose connection has ended. A provider that refuses a key by closing the
-/// connection gives them to the transfer that it refused, and to those behind it.
-const CUT: [i32; 6] = [
-    libc::ECANCELED,
-    libc::ECONNRESET,
-    libc::ECONNABORTED,
-    libc::ENOTCONN,
-    libc::EPIPE,
-    libc::ESHUTDOWN,
-];
-
-/// Those of [`CUT`] that say that the connection was over before.
-const UNSENT: [i32; 3] = [libc::ENOTCONN, libc::EPIPE, libc::ESHUTDOWN];
-
-/// A transfer that was cut off once more has been refused: it was alone the last two times.
-const CUTS: u32 = 2;
-
-/// So often a transfer is tried again for which there is no connection.
-const UNSENT_MOST: u32 = 1000;
-
-/// So long after something was cancelled nothing is tried again: the provider may not have seen yet
-/// that the connection is over.
-const PAUSE: Duration = Duration::from_millis(1);
-
 /// Errors of a key that is refused, and nothing else with it.
 const NO_KEY: [i32; 5] =
     [libc::EACCES, libc::ENOKEY, libc::EKEYEXPIRED, libc::EKEYREVOKED, libc::EKEYREJECTED];
 
-/// Why a transfer did not begin, or failed: told by `call`, of a peer that lives or not.
+/// Why a transfer did not begin, or failed, of a peer that lives or not.
 /// `is_refusal` says that a connection which ended while it was under way has refused it.
 fn error_of(
     peer: WorldRank,
     (is_alive, is_refusal): (bool, bool),
-    call: &'static str,
-    code: i32,
+    &Failure { call, code, .. }: &Failure,
 ) -> DeviceError {
     match code {
         code if !is_alive || NO_WAY.contains(&code) => DeviceError::Unreachable(peer),
@@ -251,21 +232,10 @@ impl State {
                     break;
                 }
             }
-            while let Some((slot, under_way)) = channel.next_again() {
-                let UnderWay { local, direction, far, .. } = under_way;
-                let index = slot.index();
-                // SAFETY: not complete and not cut off, so the caller of `post` vouches for it.
-                let begun = unsafe { channel.transfer(slot, local, direction, &far) };
-                let Err(Full(slot, failure)) = begun else {
-                    channel.under_way[index] = Some(under_way);
-                    continue;
-                };
-                let Some(failure) = failure else {
-                    channel.again.push_front((slot, under_way));
-                    break;
-                };
-                is_room = true;
-                came |= told.end(device, channel, (slot, under_way), Err(failure));
+            if channel.flights.is_waiting() {
+                let (told, room) = told.try_again(device, channel);
+                came |= told;
+                is_room |= room;
             }
         }
         came || is_room && std::mem::take(refused)
@@ -278,7 +248,7 @@ impl State {
         order: &Order,
         there: &There,
     ) -> Result<bool, DeviceError> {
-        let Order { id, local, direction } = *order;
+        let Order { id, work, local, .. } = *order;
         let peer = there.peer;
         let is_direct = local.len > TRANSFER_BYTES;
         if !is_direct && self.told.lane(peer).in_slots >= TRANSFERS_TO_ONE {
@@ -291,7 +261,7 @@ impl State {
                 None => return Ok(false),
             },
         };
-        if channel.owes(peer) {
+        if channel.flights.owes(peer) {
             return Ok(false);
         }
         let number = channel.number(device, peer)?;
@@ -299,28 +269,24 @@ impl State {
         let (key, start) = parse(&there.key);
         let far = Far { peer: number, key, at: start.wrapping_add(there.at) };
         let index = slot.index();
-        if !is_direct && direction == Direction::Write && local.len > 0 {
-            let room = channel.endpoint.bytes_mut(&mut slot).as_mut_ptr();
-            // SAFETY: bytes that the caller of `post` vouches for, and a slot as long at least,
-            // which has memory of its own.
-            unsafe { room.copy_from_nonoverlapping(local.at, local.len) };
+        if !is_direct {
+            // SAFETY: the caller of `post` vouches for them.
+            unsafe { channel.fill(&mut slot, order) };
         }
         // SAFETY: the caller of `post` vouches for the memory until the transfer is complete or its
         // peer was cut off, which closes the endpoint of direct ones.
-        let begun = unsafe { channel.transfer(slot, local, direction, &far) };
+        let begun = unsafe { channel.transfer(slot, local, work, &far) };
         if let Err(Full(slot, failure)) = begun {
             channel.free.push(slot);
             let Some(failure) = failure else { return Ok(false) };
-            let call = if direction == Direction::Write { "fi_writemsg" } else { "fi_readmsg" };
-            let state = (is_running(device, peer), false);
-            return Err(error_of(peer, state, call, failure.code));
+            return Err(error_of(peer, (is_running(device, peer), false), &failure));
         }
         let lane = self.told.lane(peer);
         let posted = lane.post();
         lane.in_slots += usize::from(!is_direct);
         let under_way =
-            UnderWay { peer, posted, id, direction, local, far, cuts: 0, unsent: 0, is_cut: false };
-        channel.under_way[index] = Some(under_way);
+            UnderWay { peer, posted, id, work, local, far, cuts: 0, unsent: 0, is_cut: false };
+        channel.flights.begin(index, under_way);
         device.began();
         Ok(true)
     }
@@ -329,10 +295,8 @@ impl State {
         // One that has nothing under way has nothing to lose.
         let is_meant = |(of, channel): &mut (WorldRank, Channel)| *of == peer && channel.is_busy();
         self.direct.extract_if(.., is_meant).for_each(|(_, channel)| channel.cut(device));
-        for under_way in self.slots.under_way.iter_mut().flatten().filter(|it| it.peer == peer) {
-            under_way.is_cut = true;
-        }
-        self.told.cut_off(device, peer, &mut self.slots);
+        let forgotten = self.slots.forget(device, peer);
+        self.told.cut_off(peer, forgotten);
     }
 }
 
@@ -371,24 +335,40 @@ impl Told {
         channel: &mut Channel,
         (slot, result): (Slot, Result<(), Failure>),
     ) -> bool {
-        let Some(mut under_way) = channel.under_way[slot.index()].take() else { return false };
-        let code = result.as_ref().err().map(|failure| failure.code);
-        let code = code.filter(|code| CUT.contains(code) && !under_way.is_cut);
-        let (count, most) = match code {
-            Some(code) if UNSENT.contains(&code) => (&mut under_way.unsent, UNSENT_MOST),
-            _ => (&mut under_way.cuts, CUTS),
-        };
-        if code.is_some() && *count < most && is_running(device, under_way.peer) {
-            *count += 1;
-            channel.cancelled_at = Some(Instant::now());
-            let behind = |(_, other): &(Slot, UnderWay)| {
-                other.peer != under_way.peer || other.posted < under_way.posted
+        let Some(under_way) = channel.flights.take(slot.index()) else { return false };
+        let mut over = (slot, under_way);
+        if let Err(failure) = &result
+            && is_running(device, over.1.peer)
+        {
+            over = match channel.flights.fail(over, failure.code, Instant::now()) {
+                Ok(()) => return false,
+                Err(over) => over,
             };
-            let place = channel.again.iter().rposition(behind).map_or(0, |place| place + 1);
-            channel.again.insert(place, (slot, under_way));
-            return false;
         }
-        self.end(device, channel, (slot, under_way), result)
+        self.end(device, channel, over, result)
+    }
+
+    /// Begins what waits to be tried again, as far as it may: whether the core has something to
+    /// poll, and whether there is more room.
+    fn try_again(&mut self, device: &Device, channel: &mut Channel) -> (bool, bool) {
+        let (mut came, mut is_room) = (false, false);
+        let (mut place, now) = (0, Instant::now());
+        while let Some((slot, under_way)) = channel.flights.next_again(&mut place, now) {
+            let UnderWay { local, work, far, .. } = under_way;
+            let index = slot.index();
+            // SAFETY: not complete and not cut off, so the caller of `post` vouches for it.
+            let begun = unsafe { channel.transfer(slot, local, work, &far) };
+            if let Err(Full(slot, None)) = begun {
+                channel.flights.wait_longer(&mut place, (slot, under_way));
+                continue;
+            }
+            channel.flights.begin(index, under_way);
+            if let Err(Full(slot, Some(failure))) = begun {
+                came |= self.take(device, channel, (slot, Err(failure)));
+                is_room = true;
+            }
+        }
+        (came, is_room)
     }
 
     /// A transfer is complete, or has failed; true if the core has something to poll.
@@ -399,12 +379,14 @@ impl Told {
         (slot, under_way): (Slot, UnderWay),
         result: Result<(), Failure>,
     ) -> bool {
-        let UnderWay { peer, posted, id, direction, local, cuts, is_cut, .. } = under_way;
+        let is_refusal = under_way.is_refusable();
+        let UnderWay { peer, posted, id, work, local, is_cut, .. } = under_way;
         let is_slot = local.len <= TRANSFER_BYTES;
-        if is_slot && direction == Direction::Read && !is_cut && result.is_ok() && local.len > 0 {
-            let from = channel.endpoint.bytes(&slot).as_ptr();
+        let is_fetched = is_slot && work != Work::Move(Direction::Write) && local.len > 0;
+        if is_fetched && !is_cut && result.is_ok() {
+            let from = channel.fetched(&slot, work)[..local.len].as_ptr();
             // SAFETY: not cut off, so the caller of `post` vouches for the memory, which nothing
-            // else touches; the slot is as long at least, and memory of its own.
+            // else touches; the slot is memory of its own.
             unsafe { local.at.copy_from_nonoverlapping(from, local.len) };
         }
         channel.free.push(slot);
@@ -414,41 +396,24 @@ impl Told {
         if is_cut {
             return false;
         }
-        let error = |Failure { code, .. }| {
-            let state = (is_running(device, peer), cuts == CUTS);
-            error_of(peer, state, "fi_cq_readerr", code)
-        };
-        let result = result.map_err(error);
-        let (told, failed) = match (id, result) {
-            (Some(id), result) => (Some((peer, id, result)), None),
-            (None, result) => (None, result.err()),
-        };
-        if let Some(error) = failed {
+        let state = |peer| (is_running(device, peer), is_refusal);
+        let result = result.map_err(|failure| error_of(peer, state(peer), &failure));
+        let told = id.map(|id| (peer, id, result));
+        if let (None, Err(error)) = (id, result) {
             lane.lose(posted, error);
         }
-        let flushed = lane.happened(posted);
-        let is_told = told.is_some() || !flushed.is_empty();
-        let flushed = flushed.into_iter();
+        let flushed = lane.happened(posted).into_iter();
         let flushed =
             flushed.map(|Waiting { id, error, .. }| (peer, id, error.map_or(Ok(()), Err)));
+        let before = self.complete.len();
         self.complete.extend(told.into_iter().chain(flushed));
-        is_told
+        self.complete.len() > before
     }
 
-    /// Nobody hears any more of what is under way to that peer, and what is to be tried again is
-    /// not.
-    fn cut_off(&mut self, device: &Device, peer: WorldRank, slots: &mut Channel) {
+    /// Nobody hears any more of that peer. So many slots that its transfers had are free.
+    fn cut_off(&mut self, peer: WorldRank, freed: usize) {
         self.complete.retain(|(of, ..)| *of != peer);
-        let mut left = self.lanes.remove(&peer).map_or(0, |lane| lane.in_slots);
-        for (slot, under_way) in std::mem::take(&mut slots.again) {
-            if under_way.peer == peer {
-                slots.free.push(slot);
-                device.ended(1);
-                left -= 1;
-            } else {
-                slots.again.push_back((slot, under_way));
-            }
-        }
+        let left = self.lanes.remove(&peer).map_or(0, |lane| lane.in_slots - freed);
         if left > 0 {
             // They count as long as they have slots.
             self.lane(peer).in_slots = left;
@@ -540,8 +505,8 @@ pub(crate) struct Posting(pub(crate) Arc<Queue>);
 
 // SAFETY: a provider is given slots, which an endpoint owns until it is closed, and memory of
 // direct transfers, whose endpoint is closed before the peer counts as cut off and before the queue
-// is gone; what is fetched is copied out of slots under the mutex of the queue, which a cut takes,
-// too, and forgets where it would have gone.
+// is gone. What is fetched is copied out of slots under the mutex of the queue. A cut takes that,
+// too: afterwards nothing of the peer is copied, nor given to a provider once more.
 unsafe impl Endpoint for Posting {
     unsafe fn post(
         &self,
@@ -550,17 +515,26 @@ unsafe impl Endpoint for Posting {
         there: &There,
     ) -> Result<Posted, PostError> {
         let order = match *transfer {
-            Transfer::Put { from, len } => Order {
-                id: (len > TRANSFER_BYTES).then_some(id),
-                local: Lent { at: from.cast_mut(), len },
-                direction: Direction::Write,
-            },
-            Transfer::Get { into, len } => {
-                Order { id: Some(id), local: Lent { at: into, len }, direction: Direction::Read }
+            Transfer::Put { from, len } => {
+                let local = Lent { at: from.cast_mut(), len };
+                let id = (len > TRANSFER_BYTES).then_some(id);
+                Order { id, work: Work::Move(Direction::Write), local, operands: local }
             }
-            Transfer::Atomic { .. } => {
-                let error = DeviceError::System { call: "fi_atomic", errno: libc::EOPNOTSUPP };
-                return Err(PostError::Device(error));
+            Transfer::Get { into, len } => {
+                let (local, work) = (Lent { at: into, len }, Work::Move(Direction::Read));
+                Order { id: Some(id), work, local, operands: Lent::NONE }
+            }
+            Transfer::Atomic { atomic, count, operands, fetched } => {
+                let combining = self.0.device.combining(atomic, count, !fetched.is_null());
+                let combining = combining.map_err(PostError::Device)?;
+                let len = combining.len();
+                let each = if combining.form == Form::Compare { 2 } else { 1 };
+                let lent = |at: *mut u8, len| match at.is_null() {
+                    true => Lent::NONE,
+                    false => Lent { at, len },
+                };
+                let (local, operands) = (lent(fetched, len), lent(operands.cast_mut(), each * len));
+                Order { id: Some(id), work: Work::Combine(combining), local, operands }
             }
         };
         self.0.post(&order, there)?;
@@ -614,6 +588,7 @@ unsafe impl Endpoint for Posting {
 #[cfg(test)]
 mod tests {
     use super::error_of;
+    use crate::sys::Failure;
     use rma_core::transport::{DeviceError, WorldRank};
 
     #[test]
@@ -630,7 +605,8 @@ mod tests {
             (libc::ETIMEDOUT, (true, true), gone),
             (libc::ECANCELED, (false, true), gone),
         ] {
-            assert_eq!(error_of(peer, state, "fi_writemsg", code), expected, "{code} {state:?}");
+            let failure = Failure { call: "fi_writemsg", code, reason: String::new() };
+            assert_eq!(error_of(peer, state, &failure), expected, "{code} {state:?}");
         }
     }
 }

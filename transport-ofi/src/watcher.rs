@@ -148,7 +148,7 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
             continue;
         }
         polls = polled;
-        if is_rung || bell.rung.load(SeqCst) {
+        if std::mem::take(&mut is_rung) || bell.rung.load(SeqCst) {
             bell.answer();
         }
         let Brought { news, room } = port.read();
@@ -188,25 +188,15 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
         let (is_busy, may_wait_there) = device.map_or((false, true), Device::rest);
         if may_wait && may_wait_there {
             let from = Instant::now();
-            let woken = sleep(port, (is_hasty || is_blind || is_busy).then_some(RETRY));
-            if woken.has_come {
-                patience.woken_after(from.elapsed());
-            }
-            is_rung = woken.is_rung;
+            is_rung = sleep(port, (is_hasty || is_blind || is_busy).then_some(RETRY));
+            patience.slept(from.elapsed(), is_rung);
         }
         quiet_from = Instant::now();
     }
 }
 
-/// Why it does not sleep any more, unless it was for long enough.
-struct Woken {
-    /// The bell was rung.
-    is_rung: bool,
-    /// Something has come by the network.
-    has_come: bool,
-}
-
-fn sleep(port: &Port, timeout: Option<Duration>) -> Woken {
+/// Sleeps until something comes or the time is over; whether the bell was rung.
+fn sleep(port: &Port, timeout: Option<Duration>) -> bool {
     let bell = PollFd::new(&port.bell.file, PollFlags::IN);
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     // An interrupted sleep is one that has ended.
@@ -216,8 +206,7 @@ fn sleep(port: &Port, timeout: Option<Duration>) -> Woken {
         others.into_iter().flatten().map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN)),
     );
     _ = poll(&mut files, timeout.as_ref());
-    let mut told = files.iter().map(|file| !file.revents().is_empty());
-    Woken { is_rung: told.next() == Some(true), has_come: told.any(|is_told| is_told) }
+    files.first().is_some_and(|bell| !bell.revents().is_empty())
 }
 
 /// Takes part in the leaving of peers and of this rank; false if there is more to do soon.

@@ -2,7 +2,7 @@
 
 use rma_core::transport::{Addressing, Keys, LayoutCosts, RemoteLimits};
 
-/// Least that `transfer_max` of a device may be: devices promise it.
+/// Least that `transfer_max` and `atomic_max` of a device may be: devices promise it.
 const TRANSFER_MIN: u64 = 16;
 
 /// Shape of a simulated network. Two equal values give two equal runs.
@@ -120,6 +120,7 @@ impl DeviceConfig {
         inject: 64,
         bounce: 4096,
         transfer_max: 1 << 20,
+        atomic_max: 1 << 20,
         run_min: 256,
         coherent: false,
     };
@@ -154,13 +155,19 @@ impl DeviceConfig {
         if self.queue_max == 0 {
             return Err(ConfigError::NoDeviceQueue);
         }
-        if self.limits.transfer_max < TRANSFER_MIN {
-            return Err(ConfigError::ShortTransfers(self.limits.transfer_max));
-        }
-        if let Some((_, narrow)) = &self.narrow
-            && narrow.transfer_max < TRANSFER_MIN
-        {
-            return Err(ConfigError::ShortTransfers(narrow.transfer_max));
+        let narrow = match self.narrow {
+            Some((_, narrow)) => narrow,
+            None => self.limits,
+        };
+        let RemoteLimits { transfer_max, atomic_max, .. } = self.limits;
+        // No iterators: this is `const`.
+        let sizes = [transfer_max, atomic_max, narrow.transfer_max, narrow.atomic_max];
+        let mut at = 0;
+        while at < sizes.len() {
+            if sizes[at] < TRANSFER_MIN {
+                return Err(ConfigError::ShortTransfers(sizes[at]));
+            }
+            at += 1;
         }
         Ok(())
     }
@@ -191,8 +198,8 @@ pub enum ConfigError {
     /// `queue_max` of the device is 0.
     #[error("queue_max of the device is 0, so nothing could ever be posted; allow at least 1")]
     NoDeviceQueue,
-    /// `transfer_max` of the device is too small.
-    #[error("transfer_max of the device is {0}; allow at least 16 bytes")]
+    /// `transfer_max` or `atomic_max` of the device is too small.
+    #[error("the device takes {0} bytes in a transfer or an atomic; allow at least 16")]
     ShortTransfers(u64),
 }
 

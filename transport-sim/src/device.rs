@@ -207,7 +207,11 @@ impl Device {
         }
         let (config, peer) = (self.config, order.there.peer.0);
         let limits = config.limits_to(order.there.peer.0);
-        if order.len as u64 > limits.transfer_max {
+        let most = match order.work {
+            Work::Atomic { .. } => limits.atomic_max,
+            _ => limits.transfer_max,
+        };
+        if order.len as u64 > most {
             let error = DeviceError::System { call: "post", errno: EINVAL };
             return Err(PostError::Device(error));
         }

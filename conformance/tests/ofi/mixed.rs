@@ -15,7 +15,7 @@ struct Mixed;
 
 impl Settings for Mixed {
     fn config() -> Config {
-        ofi::config(2)
+        ofi::config("tcp", 2)
     }
 }
 
@@ -34,5 +34,5 @@ fn generated_programs() {
 /// What is used is explained.
 #[test]
 fn explained() {
-    ofi::explained::<OfiMixed>();
+    ofi::explained::<OfiMixed>("tcp;ofi_rxm");
 }

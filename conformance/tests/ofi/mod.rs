@@ -1,16 +1,16 @@
-//! Jobs over libfabric, on the provider `tcp` at loop-back.
-use rma::{Config, Path, Rank, TransportKind, Universe};
+//! Jobs over libfabric at loop-back.
+use rma::{Config, Op, Path, Rank, TransportKind, Universe};
 use rma_conformance::shared::refused;
 use rma_conformance::{Exception, Harness};
 use rma_transport_ofi::Libfabric;
 use std::io::{self, Write};
 use std::marker::PhantomData;
 
-/// Settings of a job on so many nodes; of one node, each rank is a node.
-pub(crate) fn config(nodes: u32) -> Config {
+/// Settings of a job on so many nodes, by that provider; of one node, each rank is a node.
+pub(crate) fn config(provider: &str, nodes: u32) -> Config {
     let mut config = Config::default();
     (config.transport, config.nodes) = (TransportKind::Ofi, nodes);
-    config.set("provider", "tcp").expect("it is a setting");
+    config.set("provider", provider).expect("it is a setting");
     config
 }
 
@@ -49,14 +49,14 @@ impl<H: Harness> Harness for WhereLibfabricIs<H> {
 
 /// Ranks of several nodes are told what they reach each other by.
 #[allow(dead_code, reason = "a job of processes says the same")]
-pub(crate) fn explained<H: Harness>() {
+pub(crate) fn explained<H: Harness>(provider: &str) {
     H::run("explained", 4, &|universe| {
         let text = universe.explain();
         for part in [
-            "provider tcp;ofi_rxm of libfabric",
+            &format!("provider {provider} of libfabric"),
             "127.0.0.1",
             "sleeps at the provider's file",
-            "device: remote memory access of tcp;ofi_rxm",
+            &format!("device: remote memory access of {provider}"),
         ] {
             assert!(text.contains(part), "{text}");
         }
@@ -71,6 +71,22 @@ pub(crate) fn explained<H: Harness>() {
         let is_far = world.rank() == first || world.rank() == last;
         assert!(!is_far || path == Some(Path::Device), "{path:?}");
         world.barrier().unwrap();
+        window.free().unwrap();
+        // No CPU combines elements there: the provider does, if it has atomics of its own.
+        let window = world.window(1, 8).hint("rma_path", "device").unwrap().allocate().unwrap();
+        let text = window.explain();
+        let (atomics, count) = match provider {
+            "sockets" => ("on u32, i32, u64, i64, u8, i8, u16, i16, Bool; others by messages", 1),
+            _ => ("by messages, as the device has no type whole", 0),
+        };
+        assert!(text.contains(&format!("atomics: {atomics}")), "{text}");
+        let epoch = window.lock_all().unwrap();
+        epoch.fetch_and_op(first, 0, Op::Sum, 1u64).unwrap();
+        assert_eq!(window.operation_counts().device, count, "{text}");
+        epoch.unlock().unwrap();
+        world.barrier().unwrap();
+        let sum = window.local().fetch_and_op(0, Op::NoOp, 0u64).unwrap();
+        assert_eq!(sum, if world.rank() == first { u64::from(world.size()) } else { 0 });
         window.free().unwrap();
         let builder = world.window(1, 8).hint("rma_path", "messages").unwrap();
         let window = builder.allocate().unwrap();

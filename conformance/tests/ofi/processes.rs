@@ -13,7 +13,7 @@ struct Far;
 
 impl Settings for Far {
     fn config() -> Config {
-        ofi::config(1)
+        ofi::config("tcp", 1)
     }
 }
 

@@ -40,7 +40,10 @@ mod warden;
 pub use crate::pmi::server::PmiFault;
 pub use capacity::Shortage;
 pub use config::read_config;
-pub use hosts::{HostPart, HostSlots, Remote, agent, parse_hosts, place, read_hosts};
+pub use hosts::{
+    Connections, HostPart, HostSecret, HostSlots, Join, JoinError, JoinPort, JoinedHosts, Remote,
+    agent, join, parse_hosts, place, read_hosts,
+};
 pub use report::{Ending, Failure, How, RankOutput, Report, RunError};
 pub use spec::{Bind, MapBy, OnFailure, Output, Program, Spec, Stdin};
 pub use warden::{NAME as WARDEN_NAME, warden};

@@ -27,8 +27,9 @@ pub(crate) struct Queues {
     all: [OnceLock<Queue>; 2 * QUEUES],
     /// Those that there are, or will be at once, as bits.
     made: AtomicU32,
-    /// Held by a thread that makes a queue: the purposes for which the device has no more.
-    refused: Mutex<Vec<Purpose>>,
+    /// Held by a thread that makes a queue: as bits, places of purposes for which the device has no
+    /// more.
+    refused: Mutex<u32>,
 }
 
 /// An endpoint, and what is under way on it.
@@ -121,6 +122,19 @@ impl UnderWay {
     }
 }
 
+/// The first place of queues for a purpose.
+const fn first(purpose: Purpose) -> usize {
+    match purpose {
+        Purpose::Parts => 0,
+        Purpose::Regions => QUEUES,
+    }
+}
+
+/// All of those places, as bits.
+const fn places(purpose: Purpose) -> u32 {
+    ((1 << QUEUES) - 1) << first(purpose)
+}
+
 impl Queues {
     /// That of this thread; if the device has no endpoint for it, that of another one.
     pub(crate) fn mine(
@@ -129,7 +143,7 @@ impl Queues {
         purpose: Purpose,
     ) -> Result<&Queue, DeviceError> {
         let place = FxBuildHasher.hash_one(thread::current().id()) as usize % QUEUES;
-        let place = place + if purpose == Purpose::Parts { 0 } else { QUEUES };
+        let place = first(purpose) + place;
         let queue = &self.all[place];
         match queue.get() {
             Some(queue) => Ok(queue),
@@ -147,10 +161,8 @@ impl Queues {
         // One thread at a time: one that is refused finds the queue that another has made just
         // before.
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_purpose =
-            if purpose == Purpose::Parts { (1 << QUEUES) - 1 } else { u32::MAX << QUEUES };
-        let others = || self.with(of_purpose).next().or_else(|| self.all().next());
-        let shared = || others().filter(|_| refused.contains(&purpose));
+        let others = || self.with(places(purpose)).next().or_else(|| self.all().next());
+        let shared = || others().filter(|_| *refused & places(purpose) != 0);
         let queue = &self.all[place];
         if let Some(queue) = queue.get().or_else(shared) {
             return Ok(queue);
@@ -158,7 +170,7 @@ impl Queues {
         let endpoint = match remote.endpoint(purpose) {
             Ok(endpoint) => endpoint,
             Err(error) => {
-                refused.push(purpose);
+                *refused |= places(purpose);
                 return others().ok_or(error);
             }
         };

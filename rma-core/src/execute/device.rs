@@ -84,9 +84,11 @@ impl<'a> Sending<'_, 'a> {
         let dense = matches!(self.operation.from, Side::Bytes { .. });
         let moves = matches!(posting.action, Action::Put | Action::Get);
         let bounced = if dense && moves { u64::MAX } else { BOUNCE_BYTES };
+        let RemoteLimits { transfer_max, atomic_max, .. } = posting.limits;
+        let taken = if moves { transfer_max } else { atomic_max };
         let mut done = 0;
         while done < bytes {
-            let most = posting.limits.transfer_max.min(bounced).min(bytes - done);
+            let most = taken.min(bounced).min(bytes - done);
             let Some(row) = self.there.next_row((most / width).max(1) * width) else { break };
             for at in row.starts() {
                 let len = row.len as usize;

@@ -146,6 +146,7 @@ unsafe impl Remote for Device {
             bounce: BOUNCE,
             // One element of an atomic at a time.
             transfer_max: 64,
+            atomic_max: 64,
             run_min: 8,
             coherent: false,
         }

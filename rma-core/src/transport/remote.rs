@@ -56,6 +56,8 @@ pub struct RemoteLimits {
     pub bounce: usize,
     /// Largest transfer, in bytes; at least 16.
     pub transfer_max: u64,
+    /// Bytes at the target that one atomic combines at most; at least 16 if the device has any.
+    pub atomic_max: u64,
     /// What is not one run of bytes at the target goes as a transfer for each run if these have at
     /// least so many bytes on average, and packed into messages otherwise; unless the device
     /// [tells its costs](Remote::costs_to), or `Config::device_run_bytes` says so.
@@ -210,11 +212,11 @@ pub enum DeviceError {
     /// earlier puts is not known.
     #[error("the device was cut off from rank {0} when a wait ended; put again what matters")]
     CutOff(WorldRank),
-    /// The connection to that peer ended, and transfers with it. Devices that refuse a key by
-    /// ending the connection do not say which of them was refused, and which came behind.
+    /// The connection to that peer ended, and the transfer with it: what has become of that is not
+    /// known. A device tries again what it can.
     #[error(
-        "the connection to rank {0} ended, and transfers with it, perhaps since one used memory \
-         that is not registered any more; put again what matters"
+        "the connection to rank {0} ended, and the transfer with it, however often it was tried; \
+         put again what matters"
     )]
     Cancelled(WorldRank),
     /// The peer does not answer.
@@ -342,8 +344,8 @@ pub unsafe trait Remote: Send + Sync {
 /// holds: memory that a transfer was given is not touched afterwards. To drop an endpoint quiesces
 /// all peers.
 pub unsafe trait Endpoint: Send + Sync {
-    /// Begins a transfer of at most [`transfer_max`](RemoteLimits::transfer_max) bytes. Does not
-    /// block.
+    /// Begins a transfer of at most [`transfer_max`](RemoteLimits::transfer_max) bytes, or of
+    /// [`atomic_max`](RemoteLimits::atomic_max). Does not block.
     ///
     /// A put is complete when the bytes of this rank may change, and is at its place when a later
     /// [`flush`](Self::flush) is complete. A get is complete when its bytes are here, an atomic

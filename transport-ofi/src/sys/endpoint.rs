@@ -1,10 +1,11 @@
 //! An endpoint: messages to and from others, in slots that it owns while they are on their way.
 #![allow(unsafe_code)]
 
+use super::atomics::{Combining, Form};
 use super::infos::string;
 use super::layout::{
     ADDR_UNSPEC, COMPLETION, CqEntry, CqErrEntry, DELIVERY_COMPLETE, EAGAIN, EAVAIL, ENODATA,
-    ENOSYS, Iovec, MsgRma, RmaIov,
+    ENOSYS, Ioc, Iovec, MsgAtomic, MsgRma, RmaIoc, RmaIov,
 };
 use super::object::{AddressVector, BareEndpoint, CompletionQueue, Fabric, aligned};
 use super::slots::{Buffers, Flight, Slot};
@@ -63,6 +64,8 @@ pub(crate) struct Far {
 /// Why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
+    /// Of libfabric, which told so.
+    pub(crate) call: &'static str,
     /// The number of libfabric's error.
     pub(crate) code: i32,
     /// What the provider says.
@@ -124,7 +127,7 @@ impl Endpoint {
         // is closed. Providers refuse addresses that nobody inserted.
         let code =
             unsafe { send(self.bare.get(), message.cast(), len, self.buffers.desc(), to, context) };
-        self.begun(code, context)
+        self.begun(("fi_send", code), context)
     }
 
     /// Has the next message that comes put into a slot.
@@ -139,7 +142,7 @@ impl Endpoint {
         let code = unsafe {
             receive(self.bare.get(), room, len, self.buffers.desc(), ADDR_UNSPEC, context)
         };
-        self.begun(code, context)
+        self.begun(("fi_recv", code), context)
     }
 
     /// Moves `len` bytes between a slot, from its beginning on, and memory of a peer.
@@ -157,8 +160,77 @@ impl Endpoint {
         unsafe { self.begin_transfer(context, local, len, direction, there) }
     }
 
-    /// The same between memory of the caller and that of a peer; of the slot, only the provider's
-    /// room is used. For providers that take memory which is not registered.
+    /// Where in a slot the parts of an atomic operation begin, each of at most so many bytes: its
+    /// operands at 0, what is compared, and what was there.
+    pub(crate) fn parts(&self) -> [usize; 3] {
+        let each = self.each() / 3 / 16 * 16;
+        [0, each, 2 * each]
+    }
+
+    /// Combines elements of a peer with those of a slot, whose [parts](Self::parts) are the
+    /// operation's from now on.
+    pub(crate) fn combine(
+        &self,
+        slot: Slot,
+        combining: Combining,
+        there: &Far,
+    ) -> Result<(), Full> {
+        let [_, second, third] = self.parts();
+        assert!(combining.len() <= second, "a part of a slot holds the elements");
+        let (context, message) = self.buffers.slots().give(slot, Flight::Transfer);
+        let Combining { datatype, op, form, count, .. } = combining;
+        let part = |at| Ioc { addr: message.wrapping_add(at).cast(), count };
+        let (operands, compared, mut was) = (part(0), part(second), part(third));
+        let [mut desc, mut desc_compared, mut desc_was] = [self.buffers.desc(); 3];
+        let far = RmaIoc { addr: there.at, count, key: there.key };
+        let message = MsgAtomic {
+            msg_iov: &raw const operands,
+            desc: &raw mut desc,
+            iov_count: 1,
+            addr: there.peer,
+            rma_iov: &raw const far,
+            rma_iov_count: 1,
+            datatype,
+            op,
+            context,
+            data: 0,
+        };
+        let (bare, message) = (self.bare.get(), &raw const message);
+        // SAFETY: an open endpoint.
+        let ops = unsafe { (*bare).atomic };
+        let (was, desc_was) = (&raw mut was, &raw mut desc_was);
+        let (call, code) = match form {
+            Form::Plain => {
+                // SAFETY: its table; who combines has asked for FI_ATOMIC.
+                let begin = unsafe { (*ops).writemsg };
+                let flags = COMPLETION | DELIVERY_COMPLETE;
+                // SAFETY: as `begin_transfer`, of one run of elements on either side; the slot is
+                // the operation's.
+                ("fi_atomicmsg", unsafe { begin(bare, message, flags) })
+            }
+            Form::Fetch => {
+                // SAFETY: as above.
+                let begin = unsafe { (*ops).readwritemsg };
+                // SAFETY: as above, with room for as many elements.
+                let code = unsafe { begin(bare, message, was, desc_was, 1, COMPLETION) };
+                ("fi_fetch_atomicmsg", code)
+            }
+            Form::Compare => {
+                // SAFETY: as above.
+                let begin = unsafe { (*ops).compwritemsg };
+                let (with, desc) = (&raw const compared, &raw mut desc_compared);
+                // SAFETY: as above, with as many elements to compare with.
+                let code =
+                    unsafe { begin(bare, message, with, desc, 1, was, desc_was, 1, COMPLETION) };
+                ("fi_compare_atomicmsg", code)
+            }
+        };
+        self.begun((call, code), context)
+    }
+
+    /// As [`transfer`](Self::transfer), between memory of the caller and that of a peer; of the
+    /// slot, only the provider's room is used. For providers that take memory which is not
+    /// registered.
     ///
     /// # Safety
     ///
@@ -189,11 +261,13 @@ impl Endpoint {
     ) -> Result<(), Full> {
         // SAFETY: an open endpoint.
         let ops = unsafe { (*self.bare.get()).rma };
-        let (begin, flags) = match direction {
-            // SAFETY: its table; endpoints that transfer were asked for with FI_RMA.
-            Direction::Write => (unsafe { (*ops).writemsg }, COMPLETION | DELIVERY_COMPLETE),
+        let (call, begin, flags) = match direction {
+            Direction::Write => {
+                // SAFETY: its table; endpoints that transfer were asked for with FI_RMA.
+                ("fi_writemsg", unsafe { (*ops).writemsg }, COMPLETION | DELIVERY_COMPLETE)
+            }
             // SAFETY: as above.
-            Direction::Read => (unsafe { (*ops).readmsg }, COMPLETION),
+            Direction::Read => ("fi_readmsg", unsafe { (*ops).readmsg }, COMPLETION),
         };
         let here = Iovec { base: local.cast(), len };
         let far = RmaIov { addr: there.at, len, key: there.key };
@@ -210,7 +284,7 @@ impl Endpoint {
         // SAFETY: one run of bytes on either side, described by what lives through the call; the
         // bytes stay, says the caller. Providers refuse addresses that nobody inserted.
         let code = unsafe { begin(self.bare.get(), &raw const message, flags) };
-        self.begun(code, context)
+        self.begun((call, code), context)
     }
 
     /// Closes it, so that nothing is touched any more that its operations were given; or the
@@ -219,7 +293,11 @@ impl Endpoint {
         self.bare.close().map(drop)
     }
 
-    fn begun(&self, code: isize, context: *mut std::ffi::c_void) -> Result<(), Full> {
+    fn begun(
+        &self,
+        (call, code): (&'static str, isize),
+        context: *mut std::ffi::c_void,
+    ) -> Result<(), Full> {
         if code == 0 {
             return Ok(());
         }
@@ -227,7 +305,7 @@ impl Endpoint {
         let taken = unsafe { self.buffers.slots().take(context) };
         let (slot, _) = taken.expect("the slot was given just now");
         let code = c_int::try_from(code.saturating_neg()).unwrap_or(ENOSYS);
-        let failure = (code != EAGAIN).then(|| Failure { code, reason: String::new() });
+        let failure = (code != EAGAIN).then(|| Failure { call, code, reason: String::new() });
         Err(Full(slot, failure))
     }
 
@@ -282,7 +360,8 @@ impl Endpoint {
         if count != 1 {
             return false;
         }
-        let failure = Failure { code: entry.err, reason: self.reason(&entry) };
+        let (call, reason) = ("fi_cq_readerr", self.reason(&entry));
+        let failure = Failure { call, code: entry.err, reason };
         // SAFETY: as in `read`: an operation that failed is over, too.
         let taken = unsafe { self.buffers.slots().take(entry.op_context) };
         over.push(match taken {

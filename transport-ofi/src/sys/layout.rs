@@ -16,6 +16,8 @@ pub(super) const REMOTE_WRITE: u64 = 1 << 13;
 pub(super) const COMPLETION: u64 = 1 << 24;
 pub(super) const DELIVERY_COMPLETE: u64 = 1 << 28;
 pub(super) const SOURCE: u64 = 1 << 57;
+pub(super) const FETCH_ATOMIC: u64 = 1 << 58;
+pub(super) const COMPARE_ATOMIC: u64 = 1 << 59;
 pub(super) const CONTEXT: u64 = 1 << 59;
 pub(super) const CONTEXT2: u64 = 1 << 52;
 pub(super) const EP_RDM: c_int = 3;
@@ -32,6 +34,29 @@ pub(super) const WAIT_NONE: c_int = 0;
 pub(super) const WAIT_FD: c_int = 3;
 pub(super) const CQ_FORMAT_MSG: c_int = 2;
 pub(super) const ADDR_UNSPEC: u64 = u64::MAX;
+/// `enum fi_datatype`.
+pub(super) const INT8: c_int = 0;
+pub(super) const UINT8: c_int = 1;
+pub(super) const INT16: c_int = 2;
+pub(super) const UINT16: c_int = 3;
+pub(super) const INT32: c_int = 4;
+pub(super) const UINT32: c_int = 5;
+pub(super) const INT64: c_int = 6;
+pub(super) const UINT64: c_int = 7;
+/// `enum fi_op`.
+pub(super) const MIN: c_int = 0;
+pub(super) const MAX: c_int = 1;
+pub(super) const SUM: c_int = 2;
+pub(super) const PROD: c_int = 3;
+pub(super) const LOR: c_int = 4;
+pub(super) const LAND: c_int = 5;
+pub(super) const BOR: c_int = 6;
+pub(super) const BAND: c_int = 7;
+pub(super) const LXOR: c_int = 8;
+pub(super) const BXOR: c_int = 9;
+pub(super) const ATOMIC_READ: c_int = 10;
+pub(super) const ATOMIC_WRITE: c_int = 11;
+pub(super) const CSWAP: c_int = 12;
 /// Commands of `fi_control`.
 pub(super) const GETWAIT: c_int = 5;
 pub(super) const ENABLE: c_int = 6;
@@ -156,13 +181,27 @@ pub(super) struct FidDomain {
 /// The beginning of `struct fi_ops_domain`.
 #[repr(C)]
 pub(super) struct DomainOps {
-    size: usize,
+    pub(super) size: usize,
     pub(super) av_open:
         unsafe extern "C" fn(*mut FidDomain, *mut AvAttr, *mut *mut FidAv, *mut c_void) -> c_int,
     pub(super) cq_open:
         unsafe extern "C" fn(*mut FidDomain, *mut CqAttr, *mut *mut FidCq, *mut c_void) -> c_int,
     pub(super) endpoint:
         unsafe extern "C" fn(*mut FidDomain, *mut Info, *mut *mut FidEp, *mut c_void) -> c_int,
+    scalable_ep: *const c_void,
+    cntr_open: *const c_void,
+    poll_open: *const c_void,
+    stx_ctx: *const c_void,
+    srx_ctx: *const c_void,
+    pub(super) query_atomic:
+        unsafe extern "C" fn(*mut FidDomain, c_int, c_int, *mut AtomicAttr, u64) -> c_int,
+}
+
+/// `struct fi_atomic_attr`.
+#[repr(C)]
+pub(super) struct AtomicAttr {
+    pub(super) count: usize,
+    pub(super) size: usize,
 }
 
 /// The beginning of `struct fi_ops_mr`.
@@ -290,7 +329,7 @@ pub(super) struct FidEp {
     pub(super) msg: *const MsgOps,
     pub(super) rma: *const RmaOps,
     tagged: *const c_void,
-    atomic: *const c_void,
+    pub(super) atomic: *const AtomicOps,
     collective: *const c_void,
 }
 
@@ -340,6 +379,39 @@ pub(super) struct RmaOps {
 
 pub(super) type RmaMsg = unsafe extern "C" fn(*mut FidEp, *const MsgRma, u64) -> isize;
 
+/// The beginning of `struct fi_ops_atomic`.
+#[repr(C)]
+pub(super) struct AtomicOps {
+    size: usize,
+    write: *const c_void,
+    writev: *const c_void,
+    pub(super) writemsg: unsafe extern "C" fn(*mut FidEp, *const MsgAtomic, u64) -> isize,
+    inject: *const c_void,
+    readwrite: *const c_void,
+    readwritev: *const c_void,
+    pub(super) readwritemsg: unsafe extern "C" fn(
+        *mut FidEp,
+        *const MsgAtomic,
+        *mut Ioc,
+        *mut *mut c_void,
+        usize,
+        u64,
+    ) -> isize,
+    compwrite: *const c_void,
+    compwritev: *const c_void,
+    pub(super) compwritemsg: unsafe extern "C" fn(
+        *mut FidEp,
+        *const MsgAtomic,
+        *const Ioc,
+        *mut *mut c_void,
+        usize,
+        *mut Ioc,
+        *mut *mut c_void,
+        usize,
+        u64,
+    ) -> isize,
+}
+
 /// `struct iovec`.
 #[repr(C)]
 pub(super) struct Iovec {
@@ -364,6 +436,36 @@ pub(super) struct MsgRma {
     pub(super) addr: u64,
     pub(super) rma_iov: *const RmaIov,
     pub(super) rma_iov_count: usize,
+    pub(super) context: *mut c_void,
+    pub(super) data: u64,
+}
+
+/// `struct fi_ioc`.
+#[repr(C)]
+pub(super) struct Ioc {
+    pub(super) addr: *mut c_void,
+    pub(super) count: usize,
+}
+
+/// `struct fi_rma_ioc`.
+#[repr(C)]
+pub(super) struct RmaIoc {
+    pub(super) addr: u64,
+    pub(super) count: usize,
+    pub(super) key: u64,
+}
+
+/// `struct fi_msg_atomic`.
+#[repr(C)]
+pub(super) struct MsgAtomic {
+    pub(super) msg_iov: *const Ioc,
+    pub(super) desc: *mut *mut c_void,
+    pub(super) iov_count: usize,
+    pub(super) addr: u64,
+    pub(super) rma_iov: *const RmaIoc,
+    pub(super) rma_iov_count: usize,
+    pub(super) datatype: c_int,
+    pub(super) op: c_int,
     pub(super) context: *mut c_void,
     pub(super) data: u64,
 }

@@ -28,7 +28,7 @@ macro_rules! place {
 
 /// Whole structures by their sizes, beginnings of structures by the places of what is used of them.
 fn lines() -> Vec<Line> {
-    [attributes(), objects(), queues(), constants()].concat()
+    [attributes(), objects(), queues(), atomics(), constants()].concat()
 }
 
 fn attributes() -> Vec<Line> {
@@ -72,6 +72,7 @@ fn objects() -> Vec<Line> {
         place!(DomainOps, av_open, "fi_ops_domain", 8),
         place!(DomainOps, cq_open, "fi_ops_domain", 16),
         place!(DomainOps, endpoint, "fi_ops_domain", 24),
+        place!(DomainOps, query_atomic, "fi_ops_domain", 72),
         place!(MrOps, reg, "fi_ops_mr", 8),
         size!(FidMr, "fid_mr", 40),
         place!(FidMr, mem_desc, "fid_mr", 24),
@@ -132,6 +133,53 @@ fn queues() -> Vec<Line> {
     ]
 }
 
+fn atomics() -> Vec<Line> {
+    vec![
+        size!(AtomicAttr, "fi_atomic_attr", 16),
+        place!(AtomicAttr, count, "fi_atomic_attr", 0),
+        place!(FidEp, atomic, "fid_ep", 64),
+        place!(AtomicOps, writemsg, "fi_ops_atomic", 24),
+        place!(AtomicOps, readwritemsg, "fi_ops_atomic", 56),
+        place!(AtomicOps, compwritemsg, "fi_ops_atomic", 80),
+        size!(Ioc, "fi_ioc", 16),
+        place!(Ioc, addr, "fi_ioc", 0),
+        place!(Ioc, count, "fi_ioc", 8),
+        size!(RmaIoc, "fi_rma_ioc", 24),
+        place!(RmaIoc, count, "fi_rma_ioc", 8),
+        place!(RmaIoc, key, "fi_rma_ioc", 16),
+        size!(MsgAtomic, "fi_msg_atomic", 72),
+        place!(MsgAtomic, desc, "fi_msg_atomic", 8),
+        place!(MsgAtomic, addr, "fi_msg_atomic", 24),
+        place!(MsgAtomic, rma_iov, "fi_msg_atomic", 32),
+        place!(MsgAtomic, datatype, "fi_msg_atomic", 48),
+        place!(MsgAtomic, op, "fi_msg_atomic", 52),
+        place!(MsgAtomic, context, "fi_msg_atomic", 56),
+        ("FI_FETCH_ATOMIC", FETCH_ATOMIC, 1 << 58),
+        ("FI_COMPARE_ATOMIC", COMPARE_ATOMIC, 1 << 59),
+        ("FI_INT8", INT8 as u64, 0),
+        ("FI_UINT8", UINT8 as u64, 1),
+        ("FI_INT16", INT16 as u64, 2),
+        ("FI_UINT16", UINT16 as u64, 3),
+        ("FI_INT32", INT32 as u64, 4),
+        ("FI_UINT32", UINT32 as u64, 5),
+        ("FI_INT64", INT64 as u64, 6),
+        ("FI_UINT64", UINT64 as u64, 7),
+        ("FI_MIN", MIN as u64, 0),
+        ("FI_MAX", MAX as u64, 1),
+        ("FI_SUM", SUM as u64, 2),
+        ("FI_PROD", PROD as u64, 3),
+        ("FI_LOR", LOR as u64, 4),
+        ("FI_LAND", LAND as u64, 5),
+        ("FI_BOR", BOR as u64, 6),
+        ("FI_BAND", BAND as u64, 7),
+        ("FI_LXOR", LXOR as u64, 8),
+        ("FI_BXOR", BXOR as u64, 9),
+        ("FI_ATOMIC_READ", ATOMIC_READ as u64, 10),
+        ("FI_ATOMIC_WRITE", ATOMIC_WRITE as u64, 11),
+        ("FI_CSWAP", CSWAP as u64, 12),
+    ]
+}
+
 fn constants() -> Vec<Line> {
     vec![
         ("FI_VERSION(1, 17)", version(1, 17).into(), 0x10011),
@@ -184,7 +232,8 @@ fn all_is_as_it_was_in_the_headers() {
 fn all_is_as_in_the_headers_here() {
     let folder = tempfile::tempdir().unwrap();
     let [source, program] = ["lines.c", "lines"].map(|name| folder.path().join(name));
-    let headers = ["fabric", "fi_domain", "fi_endpoint", "fi_eq", "fi_cm", "fi_errno", "fi_rma"];
+    let headers =
+        ["fabric", "fi_domain", "fi_endpoint", "fi_eq", "fi_cm", "fi_errno", "fi_rma", "fi_atomic"];
     let includes: String =
         headers.iter().map(|name| format!("#include <rdma/{name}.h>\n")).collect();
     let prints: String = lines()

@@ -4,6 +4,7 @@
 //! endpoint is closed before its queue, that before its domain, and that before the fabric.
 
 mod alias;
+mod atomics;
 mod end;
 mod endpoint;
 mod infos;
@@ -14,6 +15,7 @@ mod opened;
 mod slots;
 
 pub(crate) use alias::NoAlias;
+pub(crate) use atomics::{Atomics, Combining, Form};
 pub(crate) use end::end;
 pub(crate) use endpoint::{Completion, Direction, Endpoint, Failure, Far, Full};
 pub use library::Libfabric;

@@ -3,13 +3,13 @@
 
 use super::infos::Infos;
 use super::layout::{
-    AV_TABLE, AvAttr, CQ_FORMAT_MSG, CqAttr, ENABLE, Fid, FidAv, FidCq, FidDomain, FidEp,
-    FidFabric, FidMr, GETWAIT, READ, RECV, SEND, WAIT_FD, WAIT_NONE, WRITE,
+    AV_TABLE, AtomicAttr, AvAttr, CQ_FORMAT_MSG, CqAttr, DomainOps, ENABLE, Fid, FidAv, FidCq,
+    FidDomain, FidEp, FidFabric, FidMr, GETWAIT, READ, RECV, SEND, WAIT_FD, WAIT_NONE, WRITE,
 };
 use super::library::Libfabric;
 use super::slots::Buffers;
 use std::ffi::{c_int, c_void};
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, offset_of};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -193,6 +193,26 @@ impl Domain {
             unsafe { register(self.fid(), start, len, access, 0, key, 0, &raw mut fid, context) };
         // SAFETY: opened just now.
         unsafe { Object::opened(code, fid, (self.clone(), memory)) }.map_err(of("fi_mr_reg"))
+    }
+}
+
+impl Domain {
+    /// How many elements of that type the provider combines at once by that operation, in the form
+    /// that `flags` name; `None` if it does not.
+    pub(super) fn query_atomic(&self, datatype: c_int, op: c_int, flags: u64) -> Option<usize> {
+        // SAFETY: an open domain.
+        let ops = unsafe { (*self.get()).ops };
+        // SAFETY: its table.
+        let size = unsafe { (*ops).size };
+        if size < offset_of!(DomainOps, query_atomic) + size_of::<usize>() {
+            return None;
+        }
+        // SAFETY: the table has that place.
+        let query = unsafe { (*ops).query_atomic };
+        let mut attr = AtomicAttr { count: 0, size: 0 };
+        // SAFETY: an open domain, and room for attributes.
+        let code = unsafe { query(self.get(), datatype, op, &raw mut attr, flags) };
+        (code == 0).then_some(attr.count)
     }
 }
 

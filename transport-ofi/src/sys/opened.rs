@@ -2,10 +2,11 @@
 #![allow(unsafe_code)]
 
 use super::alias::{Alias, NoAlias};
+use super::atomics::Atomics;
 use super::end::end;
 use super::endpoint::Endpoint;
 use super::layout::{
-    MR_ENDPOINT, MR_LOCAL, MR_PROV_KEY, MR_VIRT_ADDR, MSG, PROGRESS_AUTO, REMOTE_READ,
+    ATOMIC, MR_ENDPOINT, MR_LOCAL, MR_PROV_KEY, MR_VIRT_ADDR, MSG, PROGRESS_AUTO, REMOTE_READ,
     REMOTE_WRITE, RMA,
 };
 use super::library::Libfabric;
@@ -36,6 +37,8 @@ pub(crate) enum Caps {
     Messages,
     /// Messages, and memory of peers.
     Memory,
+    /// The same, and atomics there.
+    Atomics,
 }
 
 /// A provider that was opened.
@@ -45,6 +48,8 @@ pub(crate) struct Opened {
     host: String,
     domain: Arc<Domain>,
     modes: c_int,
+    /// Whether endpoints were asked for that combine.
+    combines: bool,
     /// Bytes of a key.
     key_size: usize,
     /// Whether the provider makes its progress by itself.
@@ -62,7 +67,12 @@ impl Opened {
         host: Option<&str>,
         caps: Caps,
     ) -> Result<Self, OfiError> {
-        let caps = if caps == Caps::Messages { MSG } else { MSG | RMA };
+        let combines = caps == Caps::Atomics;
+        let caps = match caps {
+            Caps::Messages => MSG,
+            Caps::Memory => MSG | RMA,
+            Caps::Atomics => MSG | RMA | ATOMIC,
+        };
         let found = Found(library.infos_of(offer, host, caps)?);
         let (provider, host) = (offer.provider.clone(), host.unwrap_or("any address").to_owned());
         let failed = |failed| refused(library, &provider, &host, failed);
@@ -79,8 +89,17 @@ impl Opened {
         let domain = Arc::new(Domain::open(fabric).map_err(failed)?);
         let (library, progresses) = (*library, progress == PROGRESS_AUTO);
         let next_key = AtomicU64::new(FIRST_KEY);
-        let opened =
-            Self { library, provider, host, domain, modes, key_size, progresses, next_key };
+        let opened = Self {
+            library,
+            provider,
+            host,
+            domain,
+            modes,
+            combines,
+            key_size,
+            progresses,
+            next_key,
+        };
         // Its slots would have to be registered.
         if opened.wants_registered() && modes & MR_ENDPOINT != 0 {
             return Err(opened.unfit(MEMORY_PER_ENDPOINT));
@@ -114,6 +133,14 @@ impl Opened {
     /// Whether the provider makes its progress by itself.
     pub(crate) fn progresses(&self) -> bool {
         self.progresses
+    }
+
+    /// What it has of the core's atomics, if it was opened for them.
+    pub(crate) fn atomics(&self) -> Atomics {
+        if !self.combines {
+            return Atomics::default();
+        }
+        Atomics::query(|datatype, op, form| self.domain.query_atomic(datatype, op, form.flags()))
     }
 
     /// Refuses providers that were opened without access to memory, or whose memory cannot be

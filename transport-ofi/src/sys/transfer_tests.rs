@@ -4,10 +4,13 @@
 #![allow(unsafe_code)]
 
 use super::alias::NoAlias;
+use super::atomics::Combining;
 use super::endpoint::{Completion, Direction, Endpoint, Failure, Far, Full};
 use super::opened::{Caps, Exposed, Opened, Passive};
 use super::slots::Slot;
 use crate::{Libfabric, Wanted, choose};
+use rma_core::transport::Atomic;
+use rma_core::{BasicElement, Op};
 use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,12 +18,16 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn tcp() -> Option<Opened> {
+    opened("tcp", Caps::Memory)
+}
+
+fn opened(provider: &str, caps: Caps) -> Option<Opened> {
     let library = Libfabric::load().map_err(|error| println!("skipped: {error}")).ok()?;
     let offers = library.offers().unwrap();
-    let wanted = Wanted { provider: Some("tcp"), needs_rma: true, ..Wanted::default() };
+    let wanted = Wanted { provider: Some(provider), needs_rma: true, ..Wanted::default() };
     let offer = choose(&offers, &wanted).map_err(|error| println!("skipped: {error}")).ok()?;
-    let opened = Opened::open(&library, offer, Some("127.0.0.1"), Caps::Memory).unwrap();
-    opened.check_memory(Caps::Memory).unwrap();
+    let opened = Opened::open(&library, offer, Some("127.0.0.1"), caps).unwrap();
+    opened.check_memory(caps).unwrap();
     Some(opened)
 }
 
@@ -116,6 +123,54 @@ fn bytes_go_there_and_come_back() {
     assert_eq!(result, Ok(()));
     let bytes = &active.bytes(&slot)[..61];
     assert!(bytes[..50].iter().all(|byte| *byte == 7) && bytes[50..].iter().all(|byte| *byte == 0));
+}
+
+/// Each form of an atomic: what it does there, and what comes back.
+#[test]
+fn elements_are_combined_there() {
+    let Some(opened) = opened("sockets", Caps::Atomics) else { return };
+    let atomics = opened.atomics();
+    assert!(atomics.has(Atomic::Swap(u32::BASIC)) && atomics.most() >= 16, "{atomics:?}");
+    let (active, mut slots, passive, peer) = ends(&opened);
+    let memory = Shared::new(4096);
+    let exposed = expose(&opened, &passive, &memory, 80);
+    let (key, start) = exposed.key();
+    let far = Far { peer, key, at: start + 8 };
+    let [operands, compared, was] = active.parts();
+    let sum = |fetches| Combining::new(Atomic::Combine(Op::Sum, u32::BASIC), 2, fetches).unwrap();
+    let swap = Combining::new(Atomic::Swap(u32::BASIC), 2, true).unwrap();
+    let word = |bytes: &[u8], at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().unwrap());
+    let mut slot = slots.pop().unwrap();
+    for (combining, came, is) in [
+        (sum(false), None, [5, 7]),
+        (sum(true), Some([5, 7]), [10, 14]),
+        // Only the first is what it is compared with.
+        (swap, Some([10, 14]), [5, 14]),
+    ] {
+        let bytes = active.bytes_mut(&mut slot);
+        bytes.fill(0);
+        for (at, value) in [(operands, 5_u32), (operands + 4, 7), (compared, 10)] {
+            bytes[at..][..4].copy_from_slice(&value.to_le_bytes());
+        }
+        active.combine(slot, combining, &far).unwrap();
+        let (back, result) = end(&active, &passive);
+        assert_eq!(result, Ok(()), "{combining:?}");
+        if let Some(came) = came {
+            let bytes = active.bytes(&back);
+            assert_eq!([word(bytes, was), word(bytes, was + 4)], came, "{combining:?}");
+        }
+        let there = [0, 4, 8, 12, 16].map(|at| {
+            let bytes = [0, 1, 2, 3].map(|byte| memory.at(at + byte));
+            u32::from_le_bytes(bytes)
+        });
+        assert_eq!(there, [0, 0, is[0], is[1], 0], "{combining:?}");
+        slot = back;
+    }
+    drop(exposed);
+    active.combine(slot, sum(true), &far).unwrap();
+    let (_, result) = end(&active, &passive);
+    assert!(result.is_err(), "the memory is nobody's any more");
+    assert_eq!([8, 12].map(|at| memory.at(at)), [5, 14]);
 }
 
 /// A key that is none, one that was, and bytes beyond the memory: an error, and no byte is touched.

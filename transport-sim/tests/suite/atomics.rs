@@ -201,7 +201,7 @@ fn a_device_does_what_it_says_and_refuses_the_rest() {
 
 #[test]
 fn atomics_that_make_no_sense_are_refused() {
-    let limits = RemoteLimits { transfer_max: 16, ..DeviceConfig::LIMITS };
+    let limits = RemoteLimits { atomic_max: 16, ..DeviceConfig::LIMITS };
     let device = DeviceConfig { limits, ..DeviceConfig::new() };
     run(&net(1, 0, device), |sim| {
         let (window, operands) = (Memory::new(&sim, 64), Memory::new(&sim, 64));

@@ -1,5 +1,5 @@
 //! What a launcher and the agent of a host say to each other: frames of the bootstrap's form, over
-//! the agent's standard input and output.
+//! the agent's standard input and output, or, sealed, over the connection by which it has joined.
 
 use std::time::Duration;
 
@@ -11,8 +11,9 @@ use crate::codec::{wire_enum, wire_struct};
 use crate::pmi::server::{Offer, Pairs, Told};
 use crate::wire::{self, RANKS_MAX};
 
-/// First line of an agent; what a login shell prints before it is skipped. The number changes
-/// whenever a message does.
+/// Changes whenever a message does.
+pub(super) const VERSION: u32 = 7;
+/// First line of an agent; what a login shell prints before it is skipped.
 pub(super) const GREETING: &str = "rma-run agent 7";
 /// What an agent of any version begins with.
 pub(super) const ANY_GREETING: &str = "rma-run agent ";
@@ -280,10 +281,31 @@ impl Print {
     }
 }
 
+/// Prints of files, each of which is read once.
+#[derive(Debug, Default)]
+pub(super) struct Prints(std::collections::HashMap<std::path::PathBuf, Print>);
+
+impl Prints {
+    /// Of a file.
+    pub(super) fn of(&mut self, path: &std::path::Path) -> std::io::Result<Print> {
+        if let Some(known) = self.0.get(path) {
+            return Ok(*known);
+        }
+        let print = Print::of(path)?;
+        self.0.insert(path.to_owned(), print);
+        Ok(print)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::wire::{FromLauncher, encode_within};
+
+    #[test]
+    fn an_agent_says_its_version() {
+        assert_eq!(GREETING, format!("{ANY_GREETING}{VERSION}"));
+    }
 
     #[test]
     fn a_changed_byte_is_another_build() {

@@ -1,0 +1,184 @@
+//! What an endpoint has under way, and what of that is to be tried again (ADR 69).
+
+use crate::queue::Lent;
+use crate::sys::{Combining, Direction, Far};
+use rma_core::transport::WorldRank;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Errors of a transfer whose connection has ended. A provider that refuses a key by closing the
+/// connection gives them to the transfer that it refused, and to those behind it.
+pub(crate) const CUT: [i32; 6] = [
+    libc::ECANCELED,
+    libc::ECONNRESET,
+    libc::ECONNABORTED,
+    libc::ENOTCONN,
+    libc::EPIPE,
+    libc::ESHUTDOWN,
+];
+
+/// Those of [`CUT`] that say that the connection was over before.
+pub(crate) const UNSENT: [i32; 3] = [libc::ENOTCONN, libc::EPIPE, libc::ESHUTDOWN];
+
+/// A transfer that was cut off once more has been refused: it was alone the last two times.
+const CUTS: u32 = 2;
+
+/// So often a transfer is tried again for which there is no connection.
+const UNSENT_MOST: u32 = 1000;
+
+/// So long after something was cancelled nothing is tried again: the provider may not have seen yet
+/// that the connection is over.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The transfers of an endpoint, with handles of its slots.
+pub(crate) struct Flights<S> {
+    /// By slot.
+    under_way: Box<[Option<UnderWay>]>,
+    /// What was cancelled with something else: of each peer in the order in which it was posted.
+    /// It is tried again one by one, so that what is refused takes nothing else with it.
+    again: VecDeque<(S, UnderWay)>,
+    /// When something was cancelled, the last time.
+    cancelled_at: Option<Instant>,
+}
+
+/// What a transfer does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    Move(Direction),
+    Combine(Combining),
+}
+
+/// A transfer that is not complete.
+pub(crate) struct UnderWay {
+    pub(crate) peer: WorldRank,
+    /// Its place among those of the peer.
+    pub(crate) posted: u64,
+    /// By which the core knows it, unless that was told already.
+    pub(crate) id: Option<u64>,
+    pub(crate) work: Work,
+    /// Memory of a direct transfer, or where the bytes that a slot gets go; otherwise of no use.
+    pub(crate) local: Lent,
+    pub(crate) far: Far,
+    /// How often the connection ended while it was under way, from the second time on with nothing
+    /// else of its peer beside it; and how often there was none.
+    pub(crate) cuts: u32,
+    pub(crate) unsent: u32,
+    /// Its peer was cut off: nobody hears of it.
+    pub(crate) is_cut: bool,
+}
+
+impl UnderWay {
+    /// Whether it goes alone: it was cancelled before, and is of interest still.
+    fn is_alone(&self) -> bool {
+        self.cuts + self.unsent > 0 && !self.is_cut
+    }
+
+    /// Whether a connection that ends now has refused it.
+    pub(crate) fn is_refusable(&self) -> bool {
+        self.cuts == CUTS
+    }
+}
+
+impl<S> Flights<S> {
+    /// For so many slots.
+    pub(crate) fn new(slots: usize) -> Self {
+        let under_way = (0..slots).map(|_| None).collect();
+        Self { under_way, again: VecDeque::new(), cancelled_at: None }
+    }
+
+    /// How many there can be.
+    pub(crate) fn slots(&self) -> usize {
+        self.under_way.len()
+    }
+
+    /// The transfer with that slot has begun.
+    pub(crate) fn begin(&mut self, slot: usize, under_way: UnderWay) {
+        self.under_way[slot] = Some(under_way);
+    }
+
+    /// It is over.
+    pub(crate) fn take(&mut self, slot: usize) -> Option<UnderWay> {
+        self.under_way[slot].take()
+    }
+
+    /// Whether something to or from that peer is tried again: nothing is posted beside it.
+    pub(crate) fn owes(&self, peer: WorldRank) -> bool {
+        // Nothing was cancelled so far, most often.
+        self.cancelled_at.is_some()
+            && (self.again.iter().any(|(_, waiting)| waiting.peer == peer)
+                || self.under_way.iter().flatten().any(|it| it.peer == peer && it.is_alone()))
+    }
+
+    /// Lets a transfer wait that failed with that error, or gives it back if it is not to be tried
+    /// again.
+    pub(crate) fn fail(
+        &mut self,
+        (slot, mut failed): (S, UnderWay),
+        code: i32,
+        now: Instant,
+    ) -> Result<(), (S, UnderWay)> {
+        let is_unsent = UNSENT.contains(&code);
+        // What may have been combined already is not combined twice.
+        let may_be_twice = is_unsent || matches!(failed.work, Work::Move(_));
+        let (count, most) = match is_unsent {
+            true => (&mut failed.unsent, UNSENT_MOST),
+            false => (&mut failed.cuts, CUTS),
+        };
+        if failed.is_cut || !CUT.contains(&code) || !may_be_twice || *count == most {
+            return Err((slot, failed));
+        }
+        *count += 1;
+        self.cancelled_at = Some(now);
+        let is_later =
+            |(_, other): &(S, UnderWay)| other.peer == failed.peer && other.posted > failed.posted;
+        let place = self.again.iter().position(is_later).unwrap_or(self.again.len());
+        self.again.insert(place, (slot, failed));
+        Ok(())
+    }
+
+    /// Whether anything is to be tried again.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.again.is_empty()
+    }
+
+    /// Takes out the next from `place` on that is to be tried again now: the first of a peer of
+    /// which nothing else is under way.
+    pub(crate) fn next_again(&mut self, place: &mut usize, now: Instant) -> Option<(S, UnderWay)> {
+        let is_fresh = |at| now.saturating_duration_since(at) < PAUSE;
+        if self.cancelled_at.is_some_and(is_fresh) {
+            return None;
+        }
+        loop {
+            let peer = self.again.get(*place)?.1.peer;
+            let mut earlier = self.again.iter().take(*place).map(|(_, waiting)| waiting);
+            let mut under_way = self.under_way.iter().flatten();
+            let is_of_others = |it: &UnderWay| it.peer != peer;
+            if earlier.all(is_of_others) && under_way.all(is_of_others) {
+                return self.again.remove(*place);
+            }
+            *place += 1;
+        }
+    }
+
+    /// There is no room for it now: it is the next of its peer later.
+    pub(crate) fn wait_longer(&mut self, place: &mut usize, waiting: (S, UnderWay)) {
+        self.again.insert(*place, waiting);
+        *place += 1;
+    }
+
+    /// Nobody hears of what is under way to that peer, and what is to be tried again is not: the
+    /// slots of that.
+    pub(crate) fn cut_off(&mut self, peer: WorldRank) -> Vec<S> {
+        for under_way in self.under_way.iter_mut().flatten().filter(|it| it.peer == peer) {
+            under_way.is_cut = true;
+        }
+        let again = std::mem::take(&mut self.again).into_iter();
+        let (cut, kept) = again.partition::<VecDeque<_>, _>(|(_, waiting)| waiting.peer == peer);
+        self.again = kept;
+        cut.into_iter().map(|(slot, _)| slot).collect()
+    }
+}
+
+#[cfg(test)]
+#[path = "flights_tests.rs"]
+mod tests;

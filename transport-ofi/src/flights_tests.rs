@@ -1,0 +1,147 @@
+//! What is tried again, and when.
+
+use super::{CUTS, Flights, PAUSE, UNSENT_MOST, UnderWay, Work};
+use crate::queue::Lent;
+use crate::sys::{Combining, Direction, Far};
+use rma_core::transport::{Atomic, WorldRank};
+use rma_core::{BasicElement, Op};
+use std::time::Instant;
+
+const HERE: WorldRank = WorldRank(1);
+const THERE: WorldRank = WorldRank(2);
+
+fn transfer(peer: WorldRank, posted: u64) -> UnderWay {
+    UnderWay {
+        peer,
+        posted,
+        id: None,
+        work: Work::Move(Direction::Write),
+        local: Lent::NONE,
+        far: Far { peer: 0, key: 0, at: 0 },
+        cuts: 0,
+        unsent: 0,
+        is_cut: false,
+    }
+}
+
+/// Those with these slots have failed so.
+fn fail(flights: &mut Flights<usize>, slots: &[usize], code: i32, now: Instant) {
+    for slot in slots {
+        let failed = flights.take(*slot).unwrap();
+        assert!(flights.fail((*slot, failed), code, now).is_ok(), "{slot}");
+    }
+}
+
+/// Slots of what is tried again in one round; there is room for peers other than `full`.
+fn round(flights: &mut Flights<usize>, full: Option<WorldRank>, now: Instant) -> Vec<usize> {
+    let (mut place, mut begun) = (0, Vec::new());
+    while let Some((slot, waiting)) = flights.next_again(&mut place, now) {
+        if full == Some(waiting.peer) {
+            flights.wait_longer(&mut place, (slot, waiting));
+        } else {
+            flights.begin(slot, waiting);
+            begun.push(slot);
+        }
+    }
+    begun
+}
+
+/// With two transfers to each of two peers, posted in turn.
+fn two_to_each() -> (Flights<usize>, Instant) {
+    let mut flights = Flights::new(5);
+    for (slot, (peer, posted)) in
+        [(HERE, 0), (THERE, 0), (HERE, 1), (THERE, 1)].into_iter().enumerate()
+    {
+        flights.begin(slot, transfer(peer, posted));
+    }
+    (flights, Instant::now())
+}
+
+#[test]
+fn each_peer_gets_its_own_in_the_order_of_posting() {
+    let (mut flights, now) = two_to_each();
+    // In another order than that in which they were posted.
+    fail(&mut flights, &[3, 2, 1, 0], libc::ECANCELED, now);
+    assert_eq!(round(&mut flights, None, now), [0; 0], "the connection may not be over");
+    let now = now + PAUSE;
+    let mut first = round(&mut flights, None, now);
+    first.sort_unstable();
+    assert_eq!(first, [0, 1], "the first of each, alone");
+    assert_eq!(round(&mut flights, None, now), [0; 0]);
+    flights.take(1).unwrap();
+    assert_eq!(round(&mut flights, None, now), [3]);
+    flights.take(0).unwrap();
+    assert_eq!(round(&mut flights, None, now), [2]);
+}
+
+#[test]
+fn nothing_is_posted_beside_what_is_tried_again() {
+    let mut flights = Flights::new(2);
+    let now = Instant::now();
+    flights.begin(0, transfer(HERE, 0));
+    assert!(!flights.owes(HERE));
+    fail(&mut flights, &[0], libc::ECANCELED, now);
+    assert!(flights.owes(HERE) && !flights.owes(THERE));
+    assert_eq!(round(&mut flights, None, now + PAUSE), [0]);
+    assert!(flights.owes(HERE), "it is under way again");
+    assert!(flights.take(0).is_some());
+    assert!(!flights.owes(HERE));
+}
+
+#[test]
+fn a_peer_without_room_holds_up_no_other() {
+    for full in [HERE, THERE] {
+        let (mut flights, now) = two_to_each();
+        fail(&mut flights, &[0, 1, 2, 3], libc::ENOTCONN, now);
+        let now = now + PAUSE;
+        let (kept, goes) = if full == HERE { (0, 1) } else { (1, 0) };
+        assert_eq!(round(&mut flights, Some(full), now), [goes]);
+        assert_eq!(round(&mut flights, None, now), [kept], "the first before the second");
+    }
+}
+
+/// What was cut off while alone has been refused; what never had a connection is given up.
+#[test]
+fn how_often_it_is_tried() {
+    for (code, most) in [(libc::ECANCELED, CUTS), (libc::EPIPE, UNSENT_MOST)] {
+        let (mut flights, mut now) = (Flights::new(1), Instant::now());
+        let mut failed = transfer(HERE, 0);
+        for _ in 0..most {
+            assert!(!failed.is_refusable());
+            assert!(flights.fail((0, failed), code, now).is_ok());
+            now += PAUSE;
+            failed = flights.next_again(&mut 0, now).unwrap().1;
+        }
+        assert_eq!(failed.is_refusable(), code == libc::ECANCELED);
+        assert!(flights.fail((0, failed), code, now).is_err());
+    }
+}
+
+/// An atomic that a connection took with it may have happened; one that never had one has not.
+#[test]
+fn nothing_is_combined_twice() {
+    let sum = Combining::new(Atomic::Combine(Op::Sum, u64::BASIC), 1, true).unwrap();
+    for (code, is_again) in [(libc::ECANCELED, false), (libc::ENOTCONN, true)] {
+        let failed = UnderWay { work: Work::Combine(sum), ..transfer(HERE, 0) };
+        let mut flights = Flights::new(1);
+        assert_eq!(flights.fail((0, failed), code, Instant::now()).is_ok(), is_again, "{code}");
+    }
+}
+
+#[test]
+fn other_errors_are_told_at_once() {
+    let mut flights = Flights::new(1);
+    let failed = flights.fail((0, transfer(HERE, 0)), libc::EKEYREJECTED, Instant::now());
+    assert!(failed.is_err() && !flights.owes(HERE));
+}
+
+#[test]
+fn of_a_peer_that_is_cut_off_nothing_is_tried_again() {
+    let (mut flights, now) = two_to_each();
+    fail(&mut flights, &[0, 1], libc::ECANCELED, now);
+    assert_eq!(flights.cut_off(HERE), [0]);
+    assert!(!flights.owes(HERE) && flights.owes(THERE));
+    // That of the peer which was under way.
+    let cut = flights.take(2).unwrap();
+    assert!(cut.is_cut && flights.fail((2, cut), libc::ECANCELED, now).is_err());
+}

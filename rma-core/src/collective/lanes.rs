@@ -399,8 +399,16 @@ impl Exchange<'_> {
         Member { comm: &self.comm().inner, what: self.what(), lane, since }
     }
 
-    /// Writes a payload, for readers that do nothing but to [read](Self::get_stream) it. The two
-    /// sides wake each other for half a lane at a time.
+    /// Whether the other side is woken behind that piece, which is not the last. Where ranks share
+    /// CPUs it is worth it for half a lane only. Where they do not, a side that sleeps is late, and
+    /// would have the other sleep, too, by the time that it has done half a lane: they would take
+    /// turns.
+    fn rings_behind(&self, number: u64) -> bool {
+        let is_crowded = self.comm().inner.engine.transport.sleep.is_crowded();
+        !is_crowded || pieces::ends_half(number, HALF)
+    }
+
+    /// Writes a payload, for readers that do nothing but to [read](Self::get_stream) it.
     pub(super) fn put_stream(&self, readers: &Readers, payload: &[u8]) -> Result<()> {
         self.put_more(readers, payload, payload.len(), &mut 0)
     }
@@ -417,7 +425,7 @@ impl Exchange<'_> {
         let unit = self.unit(payload.len());
         while *put < come && (come == payload.len() || come - *put >= unit) {
             let end = come.min(*put + unit);
-            let rings = end == payload.len() || pieces::ends_half(self.next_piece(), HALF);
+            let rings = end == payload.len() || self.rings_behind(self.next_piece());
             self.put_piece(readers.clone(), &payload[*put..end], rings)?;
             *put = end;
         }
@@ -548,8 +556,8 @@ impl Exchange<'_> {
         let (whole, unit) = (bytes.len(), of.unit());
         for (number, start) in (0..).zip((0..whole).step_by(unit)) {
             let end = whole.min(start + unit);
-            let ends_half = pieces::ends_half(of.first.wrapping_add(number), HALF);
-            self.get_piece(of, number, &mut bytes[start..end], end == whole || ends_half)?;
+            let rings = end == whole || self.rings_behind(of.first.wrapping_add(number));
+            self.get_piece(of, number, &mut bytes[start..end], rings)?;
             hand_on(bytes, end)?;
         }
         Ok(())

@@ -271,12 +271,12 @@ fn a_launcher_that_does_not_know_the_secret_is_refused() {
     let secret = write_secret(&folder, "secret", 'x');
     let host = Running::start(&["join", &address, "--secret-file", &secret, "--name", "a"]);
     let (mut stream, _) = listener.accept().unwrap();
-    // A challenge, and a welcome with a proof that is made up.
-    let version = 6u32.to_le_bytes();
-    let challenge = [&b"rma-join"[..], &version, &[1; 32]].concat();
+    // The challenge of another launcher, and a welcome with a proof that is made up.
+    let other = Served::new(1, &["-n", "1", "true"]);
+    let challenge = read_frame(&mut TcpStream::connect(&other.address).unwrap()).unwrap();
     let silence = [&10u64.to_le_bytes()[..], &0u32.to_le_bytes()].concat();
     let welcome = [&[0][..], &1u32.to_le_bytes(), b"a", &silence, &[2; 32]].concat();
-    stream.write_all(&framed(&challenge)).unwrap();
+    stream.write_all(&challenge).unwrap();
     read_frame(&mut stream).unwrap();
     stream.write_all(&framed(&welcome)).unwrap();
     let (_, err) = ends(host, 1);

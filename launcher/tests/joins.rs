@@ -271,12 +271,10 @@ fn a_launcher_that_does_not_know_the_secret_is_refused() {
     let secret = write_secret(&folder, "secret", 'x');
     let host = Running::start(&["join", &address, "--secret-file", &secret, "--name", "a"]);
     let (mut stream, _) = listener.accept().unwrap();
-    // The challenge of another launcher, and a welcome with a proof that is made up.
-    let other = Served::new(1, &["-n", "1", "true"]);
-    let challenge = read_frame(&mut TcpStream::connect(&other.address).unwrap()).unwrap();
+    // A challenge of this version, and a welcome with a proof that is made up.
     let silence = [&10u64.to_le_bytes()[..], &0u32.to_le_bytes()].concat();
     let welcome = [&[0][..], &1u32.to_le_bytes(), b"a", &silence, &[2; 32]].concat();
-    stream.write_all(&challenge).unwrap();
+    stream.write_all(&challenge()).unwrap();
     read_frame(&mut stream).unwrap();
     stream.write_all(&framed(&welcome)).unwrap();
     let (_, err) = ends(host, 1);
@@ -286,6 +284,18 @@ fn a_launcher_that_does_not_know_the_secret_is_refused() {
     let (mut stream, _) = listener.accept().unwrap();
     stream.write_all(b"SSH-2.0-OpenSSH_9.2p1\r\n").unwrap();
     assert!(ends(host, 1).1.contains("is no `rma-run serve`"));
+}
+
+/// The frame that a launcher sends first.
+fn challenge() -> Vec<u8> {
+    let mut served = Served::new(1, &["-n", "1", "true"]);
+    let mut stream = TcpStream::connect(&served.address).unwrap();
+    let challenge = read_frame(&mut stream).unwrap();
+    drop(stream);
+    let hosts = served.joined(&["a"]);
+    ends(served.job, 0);
+    hosts.into_iter().for_each(|host| _ = ends(host, 0));
+    challenge
 }
 
 fn framed(body: &[u8]) -> Vec<u8> {

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
@@ -156,13 +156,16 @@ fn reach(
     launcher: &'static str,
     guarded: &Arc<Guarded>,
 ) -> Result<Client, StartError> {
-    let mut failed = None;
+    let (mut failed, deadline) = (None, Instant::now() + HELLO_TIMEOUT);
     for (settings, left) in places.iter().zip((0..places.len()).rev()) {
         let reached_in = if left > 0 { REACHED_IN } else { HELLO_TIMEOUT };
-        match Client::greeted_with(settings, Some(guarded), reached_in) {
+        match Client::greeted_with(settings, Some(guarded), reached_in, deadline) {
             Ok(client) => return Ok(client),
             Err(error @ StartError::Refused { .. }) => return Err(of_rank_0(error, launcher)),
             Err(error) => failed = failed.or(Some(error)),
+        }
+        if Instant::now() >= deadline {
+            break;
         }
     }
     let nowhere = || StartError::NoJob { launcher, why: "rank 0 has no address".to_owned() };

@@ -14,7 +14,7 @@ use std::net::TcpStream;
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
 
-use self::lines::{Dialect, Lines, Stream};
+use self::lines::{Dialect, Lines, PATIENCE, Stream};
 use crate::codec::{Wire, wire_struct};
 use crate::foreign::Vars;
 use crate::start::StartError;
@@ -127,13 +127,13 @@ impl Managed {
                 let stream =
                     inherited::socket(*descriptor).map_err(|why| failed(why.to_owned()))?;
                 let stream = Stream::Inherited(UnixStream::from(stream));
-                Lines::open(stream, *dialect, Some((*rank, *size)), "").map(Talk::Lines)
+                Lines::open(stream, *dialect, Some((*rank, *size)), "", PATIENCE).map(Talk::Lines)
             }
             Way::Port { address, id } => {
                 let stream = TcpStream::connect(address);
                 let stream = stream.map_err(|error| failed(format!("{address}: {error}")))?;
                 let stream = Stream::Port(stream);
-                Lines::open(stream, Dialect::One, None, id).map(Talk::Lines)
+                Lines::open(stream, Dialect::One, None, id, PATIENCE).map(Talk::Lines)
             }
             Way::Library => pmix::Library::open().map(|library| Talk::Library(Box::new(library))),
         };

@@ -27,7 +27,7 @@ const MAPPING: &str = "PMI_process_mapping";
 const DEAD: &str = "PMI_dead_processes";
 
 /// How a rank does not keep to PMI-1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PmiFault {
     /// A line without end.
@@ -57,6 +57,8 @@ pub enum PmiFault {
     )]
     TooMuch,
 }
+
+crate::debug_as_display!(PmiFault);
 
 wire_enum!(PmiFault {
     0 = TooLong {},

@@ -9,7 +9,9 @@ use allocation::Allocation;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 use rma_core::{Config, Source};
-use rma_launcher::run::{self, Bind, HostPart, HostSlots, MapBy, OnFailure, Remote, Spec, Stdin};
+use rma_launcher::run::{
+    self, Bind, Fill, HostPart, HostSlots, MapBy, OnFailure, Remote, Spec, Stdin,
+};
 
 mod allocation;
 mod habits;
@@ -160,7 +162,9 @@ struct Cli {
     #[arg(long, value_enum)]
     bind: Option<BindTo>,
 
-    /// In which order ranks get cores: socket by socket, or from another socket or NUMA node each
+    /// In which order ranks get cores: socket by socket, or from another socket or NUMA node each;
+    /// "node" deals them to hosts in turn, instead of filling one after the other: how many each
+    /// has, for ranks of a host have numbers in a row
     #[arg(long, value_enum, value_name = "BY")]
     map_by: Option<MapTo>,
 
@@ -250,6 +254,8 @@ enum MapTo {
     #[value(alias = "package")]
     Socket,
     Numa,
+    #[value(alias = "host")]
+    Node,
 }
 
 fn parse_ranks(text: &str) -> Result<u32, String> {
@@ -467,7 +473,12 @@ fn ranks(
                    is --ppn without hosts";
         return Err(programs::refused(ErrorKind::ArgumentConflict, why));
     }
-    let place = |hosts: &[HostSlots], ranks| run::place(hosts, ranks, cli.ppn).map_err(refused);
+    let fill = match cli.map_by {
+        Some(MapTo::Node) => Fill::InTurn,
+        _ => Fill::HostByHost,
+    };
+    let place =
+        |hosts: &[HostSlots], ranks| run::place(hosts, ranks, cli.ppn, fill).map_err(refused);
     let ranks = match (hosts, cli.ranks) {
         (Some(_), Some(ranks)) => ranks,
         (Some(hosts), None) => place(hosts, None)?.iter().map(|part| part.ranks).sum(),
@@ -501,8 +512,9 @@ fn spec(cli: Cli, further: Vec<Further>, given: Option<Given>) -> Result<Spec, c
     spec.label = cli.label;
     spec.quiet = cli.quiet;
     spec.output_dir = cli.output_dir;
-    // An order is of ranks that are bound.
-    spec.bind = match cli.bind.or(cli.map_by.map(|_| BindTo::Core)) {
+    // An order of cores is of ranks that are bound.
+    let of_cores = cli.map_by.filter(|by| *by != MapTo::Node);
+    spec.bind = match cli.bind.or(of_cores.map(|_| BindTo::Core)) {
         None | Some(BindTo::None) => Bind::None,
         Some(BindTo::Thread) => Bind::Thread,
         Some(BindTo::Core) => Bind::Core,
@@ -510,7 +522,7 @@ fn spec(cli: Cli, further: Vec<Further>, given: Option<Given>) -> Result<Spec, c
         Some(BindTo::Numa) => Bind::Numa,
     };
     spec.map_by = match cli.map_by {
-        None | Some(MapTo::Core) => MapBy::Core,
+        None | Some(MapTo::Core | MapTo::Node) => MapBy::Core,
         Some(MapTo::Socket) => MapBy::Socket,
         Some(MapTo::Numa) => MapBy::Numa,
     };

@@ -96,6 +96,22 @@ fn ranks_of_all_hosts_know_their_place() {
 }
 
 #[test]
+fn ranks_are_dealt_to_hosts_in_turn() {
+    let remote = Remote::new();
+    let script = "echo $RMA_RANK on $RMA_NODE";
+    let output = remote.job("a:4,b:4", &["-n", "3", "--map-by", "node", "sh", "-c", script]);
+    succeeds(&output);
+    assert_eq!(sorted(&output), ["0 on 0", "1 on 0", "2 on 1"]);
+    let output = remote.job("a:4,b:4", &["-n", "3", "sh", "-c", script]);
+    assert_eq!(sorted(&output), ["0 on 0", "1 on 0", "2 on 0"]);
+    // Nodes that are pretended have equal shares anyway; and no rank is bound by that.
+    let line = ["--nodes", "2x2", "--map-by", "node", "--explain", "true"];
+    let output = job(&line);
+    succeeds(&output);
+    assert!(stderr(&output).contains("explain: binding: none"), "{}", stderr(&output));
+}
+
+#[test]
 fn a_job_of_several_programs_is_on_several_hosts() {
     let remote = Remote::new();
     let say = |word: &str| format!("echo {word} $RMA_RANK of $RMA_SIZE on $RMA_NODE $OWN");

@@ -146,6 +146,7 @@ fn a_host_that_dies_is_lost() {
     let mut served = Served::new(2, &["-n", "2", "--env", &mark, "sh", "-c", STAY]);
     let hosts = served.joined(&["a", "b"]);
     served.job.pids(2);
+    assert!(TcpStream::connect(&served.address).is_err(), "all have joined");
     send(hosts[1].pid(), Signal::KILL);
     let (_, err) = ends(served.job, 1);
     assert!(err.contains("host b: its connection has ended") && err.contains("rank 1 is lost"));

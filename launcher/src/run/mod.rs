@@ -41,8 +41,8 @@ pub use crate::pmi::server::PmiFault;
 pub use capacity::Shortage;
 pub use config::read_config;
 pub use hosts::{
-    Connections, HostPart, HostSecret, HostSlots, Join, JoinError, JoinPort, JoinedHosts, Remote,
-    agent, join, parse_hosts, place, read_hosts,
+    Connections, Fill, HostPart, HostSecret, HostSlots, Join, JoinError, JoinPort, JoinedHosts,
+    Remote, agent, join, parse_hosts, place, read_hosts,
 };
 pub use report::{Ending, Failure, How, RankOutput, Report, RunError};
 pub use spec::{Bind, MapBy, OnFailure, Output, Program, Spec, Stdin};

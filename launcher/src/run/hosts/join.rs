@@ -23,8 +23,6 @@ use crate::wire::{self, HELLO_MAX, Nonce, Proof, REPLY_MAX};
 const ANSWERED_IN: Duration = Duration::from_secs(10);
 /// From one try to the next.
 const PAUSE: Duration = Duration::from_millis(250);
-/// How long a launcher may take nothing of what is said to it, until it is given up.
-const WRITTEN_IN: Duration = Duration::from_secs(60);
 
 /// A job that a host joins.
 #[derive(Debug, Clone)]
@@ -90,7 +88,6 @@ fn ends(
 ) -> io::Result<Ends> {
     let stream = stream.into_std()?;
     stream.set_nonblocking(false)?;
-    stream.set_write_timeout(Some(WRITTEN_IN))?;
     Ok(Ends {
         from: Box::new(stream.try_clone()?),
         to: Box::new(stream),

@@ -115,8 +115,18 @@ fn distinct(hosts: Vec<HostSlots>) -> Result<Vec<HostSlots>, String> {
     }
 }
 
+/// Which host the next rank is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Fill {
+    /// The same one, until that is full; hosts that no number was said for share equally.
+    #[default]
+    HostByHost,
+    /// The next one that has room.
+    InTurn,
+}
+
 /// Places `ranks` ranks, or as many as the hosts take; `each` is how many a host takes at most.
-/// Hosts are filled one after the other; those that no number was said for share equally.
+/// Those of a host have numbers in a row, however hosts are filled.
 ///
 /// # Errors
 ///
@@ -125,6 +135,7 @@ pub fn place(
     hosts: &[HostSlots],
     ranks: Option<u32>,
     each: Option<u32>,
+    fill: Fill,
 ) -> Result<Vec<HostPart>, String> {
     let count = u32::try_from(hosts.len()).unwrap_or(u32::MAX).max(1);
     let said: u32 = hosts.iter().filter_map(|host| host.slots).fold(0, u32::saturating_add);
@@ -132,6 +143,7 @@ pub fn place(
     let unsaid = u32::try_from(unsaid).unwrap_or(count);
     let share = match (each, ranks) {
         (Some(each), _) => each,
+        (None, Some(ranks)) if fill == Fill::InTurn => ranks,
         (None, Some(ranks)) => ranks.saturating_sub(said).div_ceil(unsaid.max(1)).max(1),
         (None, None) => 1,
     };
@@ -158,16 +170,44 @@ pub fn place(
             "{ranks} ranks on hosts were asked for, which is more than {RANKS_MAX}: ask for fewer"
         ));
     }
+    let rooms: Vec<u32> = hosts.iter().map(room).collect();
+    let counts = match fill {
+        Fill::HostByHost => one_by_one(&rooms, ranks),
+        Fill::InTurn => in_turn(&rooms, ranks),
+    };
     let mut first = 0;
     let mut parts = Vec::new();
-    for host in hosts {
-        let here = room(host).min(ranks - first);
-        if here > 0 {
-            parts.push(HostPart { name: host.name.clone(), first, ranks: here });
-        }
-        first += here;
+    for (host, ranks) in hosts.iter().zip(counts).filter(|(_, ranks)| *ranks > 0) {
+        parts.push(HostPart { name: host.name.clone(), first, ranks });
+        first += ranks;
     }
     Ok(parts)
+}
+
+/// How many ranks each host gets, when one is full before the next has any.
+fn one_by_one(rooms: &[u32], ranks: u32) -> Vec<u32> {
+    let mut left = ranks;
+    let mut take = |room: &u32| {
+        let count = (*room).min(left);
+        left -= count;
+        count
+    };
+    rooms.iter().map(&mut take).collect()
+}
+
+/// The same, when each gets one after the other. There is room for all.
+fn in_turn(rooms: &[u32], ranks: u32) -> Vec<u32> {
+    let mut counts = vec![0; rooms.len()];
+    let mut left = ranks;
+    while left > 0 {
+        for (count, room) in counts.iter_mut().zip(rooms) {
+            if left > 0 && *count < *room {
+                *count += 1;
+                left -= 1;
+            }
+        }
+    }
+    counts
 }
 
 #[cfg(test)]
@@ -175,7 +215,16 @@ mod tests {
     use super::*;
 
     fn placed(hosts: &str, ranks: Option<u32>, each: Option<u32>) -> Result<Vec<u32>, String> {
-        let parts = place(&parse_hosts(hosts)?, ranks, each)?;
+        filled(hosts, ranks, each, Fill::HostByHost)
+    }
+
+    fn filled(
+        hosts: &str,
+        ranks: Option<u32>,
+        each: Option<u32>,
+        fill: Fill,
+    ) -> Result<Vec<u32>, String> {
+        let parts = place(&parse_hosts(hosts)?, ranks, each, fill)?;
         let mut next = 0;
         for part in &parts {
             assert_eq!(part.first, next, "in a row");
@@ -200,6 +249,21 @@ mod tests {
         let error = placed("a:2000000000,b:1", None, None).unwrap_err();
         assert!(error.starts_with("2000000001 ranks on hosts"), "{error}");
         assert_eq!(placed("a:65536", None, None), Ok(vec![RANKS_MAX]));
+    }
+
+    #[test]
+    fn hosts_take_turns() {
+        let dealt = |hosts, ranks, each| filled(hosts, ranks, each, Fill::InTurn);
+        assert_eq!(dealt("a:4,b:4,c:4", Some(6), None), Ok(vec![2, 2, 2]));
+        assert_eq!(dealt("a:4,b:4", Some(5), None), Ok(vec![3, 2]));
+        assert_eq!(dealt("a:1,b:4,c:2", Some(7), None), Ok(vec![1, 4, 2]));
+        assert_eq!(dealt("a:8,b", Some(6), None), Ok(vec![3, 3]));
+        assert_eq!(dealt("a:8,b", Some(6), Some(4)), Ok(vec![3, 3]));
+        assert_eq!(dealt("a:2,b:3", None, None), Ok(vec![2, 3]));
+        assert_eq!(dealt("a,b,c", Some(2), None), Ok(vec![1, 1]));
+        let error = dealt("a:2,b:2", Some(5), None).unwrap_err();
+        assert!(error.contains("take 4 (a:2,b:2)"), "{error}");
+        assert_eq!(dealt("a:65536,b:1", Some(RANKS_MAX), None), Ok(vec![RANKS_MAX - 1, 1]));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod address;
 mod agent;
 mod hello;
+mod input;
 mod join;
 mod link;
 mod list;
@@ -29,6 +30,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use self::input::{input_of, read_input};
 use self::link::{Answered, Said, Stream};
 use self::talk::{Order, Task, Word};
 use super::cpus::ranges;
@@ -38,8 +40,7 @@ use super::processes::Processes;
 use super::program;
 use super::query::Seen;
 use super::report::RunError;
-use super::spec::{Spec, Stdin};
-use super::start::in_foreground;
+use super::spec::Spec;
 use crate::pmi::server::Pairs;
 use crate::rumours::{Message, Rumours};
 use crate::wire;
@@ -48,15 +49,13 @@ pub use self::agent::agent;
 pub use self::hello::HostSecret;
 pub use self::join::{Join, join};
 pub(super) use self::link::{Relayed, Said as HostSaid};
-pub use self::list::{HostPart, HostSlots, parse_hosts, place, read_hosts};
+pub use self::list::{Fill, HostPart, HostSlots, parse_hosts, place, read_hosts};
 pub use self::port::{Connections, JoinError, JoinPort, JoinedHosts};
 
 /// How long agents may take to end when all is over, and the remote shells after them.
 const CLOSING: Duration = Duration::from_secs(3);
 /// How long all hosts may take to stop their ranks, or to look at them.
 const ANSWERING: Duration = Duration::from_secs(1);
-/// Bytes of input that are on their way to rank 0 at most.
-const INPUT_WINDOW: usize = 64 << 10;
 
 /// Hosts that the ranks of a job are on. The program that runs the job is its own agent there: its
 /// `main` begins with [`agent`] if its first argument is `agent`.
@@ -666,48 +665,6 @@ impl Hosts {
             }
             self.links.iter().for_each(Link::kill);
         }
-    }
-}
-
-/// What rank 0 is to read.
-fn input_of(spec: &Spec) -> Option<Box<dyn Read + Send>> {
-    match &spec.stdin {
-        Stdin::Null => None,
-        Stdin::Bytes(bytes) => Some(Box::new(std::io::Cursor::new(bytes.clone()))),
-        // A terminal stops a process that reads it from the background.
-        Stdin::Inherit
-            if rustix::termios::isatty(rustix::stdio::stdin())
-                && !(spec.dedicated && in_foreground()) =>
-        {
-            None
-        }
-        Stdin::Inherit => {
-            let input = rustix::io::dup(rustix::stdio::stdin()).ok()?;
-            Some(Box::new(std::fs::File::from(input)))
-        }
-    }
-}
-
-/// Sends it, as much as there is room for on the way.
-fn read_input(
-    mut input: Box<dyn Read + Send>,
-    takes: &mpsc::Receiver<usize>,
-    orders: &UnboundedSender<Order>,
-) {
-    let mut room = INPUT_WINDOW;
-    let mut piece = [0; 4096];
-    loop {
-        while room < piece.len() {
-            let Ok(taken) = takes.recv() else { return };
-            room += taken;
-        }
-        room += takes.try_iter().sum::<usize>();
-        // What cannot be read is at its end.
-        let count = input.read(&mut piece).unwrap_or(0);
-        if orders.send(Order::Input { bytes: piece[..count].to_vec() }).is_err() || count == 0 {
-            return;
-        }
-        room -= count;
     }
 }
 

@@ -10,6 +10,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use rma_launcher::run::{self, HostSecret, HostSlots, Join, JoinPort, JoinedHosts};
 
+use crate::programs::Further;
 use crate::{Cli, Given, MISUSED, complain, habits, parse_ranks, parse_seconds};
 
 const SERVE_EXAMPLES: &str = "\
@@ -113,16 +114,18 @@ pub(crate) fn serve(args: &[OsString]) -> ExitCode {
     let (line, next) = habits::translate(&command, args.iter().cloned()).unwrap_or_else(|why| {
         Serve::options().error(ErrorKind::UnknownArgument, why).exit();
     });
+    let expanded = crate::job_file::expand(&command, line, next);
+    let (line, further) = expanded.unwrap_or_else(|error| error.exit());
     let matches = command.get_matches_from(line);
     let asked = <Serve as clap::FromArgMatches>::from_arg_matches(&matches);
     let asked = asked.unwrap_or_else(|error| error.exit());
     if let Some(code) = crate::answered(&asked.cli) {
         return code;
     }
-    served(asked, next).unwrap_or_else(|code| code)
+    served(asked, further).unwrap_or_else(|code| code)
 }
 
-fn served(asked: Serve, next: Option<Vec<OsString>>) -> Result<ExitCode, ExitCode> {
+fn served(asked: Serve, further: Vec<Further>) -> Result<ExitCode, ExitCode> {
     let Serve { joins, listen, secret_file, cli } = asked;
     let elsewhere = [
         ("--hosts", cli.hosts.is_some()),
@@ -137,7 +140,7 @@ fn served(asked: Serve, next: Option<Vec<OsString>>) -> Result<ExitCode, ExitCod
     let of = |hosts| Some(Given { hosts, by: "serve".to_owned() });
     // What is wrong with the job is said before hosts are waited for.
     let any = (0..joins).map(|at| HostSlots { name: at.to_string(), slots: None }).collect();
-    let checked = crate::spec(cli.clone(), next.clone(), of(any));
+    let checked = crate::spec(cli.clone(), further.clone(), of(any));
     checked.unwrap_or_else(|error| error.exit());
 
     let secret = secret(&secret_file)?;
@@ -157,7 +160,7 @@ fn served(asked: Serve, next: Option<Vec<OsString>>) -> Result<ExitCode, ExitCod
     say(&format!("waiting for {hosts}: `rma-run join {address} --secret-file {file}`"));
     let joined = port.wait(joins, cli.host_timeout, cli.timeout, say);
     let JoinedHosts { hosts, connections } = joined.map_err(failed)?;
-    let mut spec = crate::spec(cli, next, of(hosts)).unwrap_or_else(|error| error.exit());
+    let mut spec = crate::spec(cli, further, of(hosts)).unwrap_or_else(|error| error.exit());
     spec.timeout = spec.timeout.map(|timeout| timeout.saturating_sub(started.elapsed()));
     if let Some(remote) = &mut spec.remote {
         remote.connections = Some(connections);

@@ -13,10 +13,13 @@ use rma_launcher::run::{self, Bind, HostPart, HostSlots, MapBy, OnFailure, Remot
 
 mod allocation;
 mod habits;
+mod job_file;
 mod joins;
 mod pages;
 mod programs;
 mod subcommands;
+
+use programs::Further;
 
 /// What `rma-run` ends with where it was called wrongly, as clap has it.
 const MISUSED: u8 = 2;
@@ -45,6 +48,9 @@ Examples:
   Complete command lines in bash, zsh or fish; install the manual page:
       source <(rma-run completions bash)
       rma-run man > ~/.local/share/man/man1/rma-run.1
+
+  Run what a file says (options and [[program]]s), but with another limit:
+      rma-run --file job.toml --timeout 60
 
   Pin each rank to a CPU, show what is decided, give up after a minute:
       rma-run -n 2 --bind core --explain --timeout 60 ./stencil --size 4096
@@ -117,6 +123,12 @@ struct Cli {
     /// A host that says nothing for so long is lost; so is rma-run for a host. At least 2
     #[arg(long, value_name = "SECONDS", value_parser = parse_silence, default_value = "10")]
     host_timeout: Duration,
+
+    /// Take options and programs from FILE, where those of the command line go before; see
+    /// docs/hosts.md
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+
     /// What the job is called, for `rma-run why NAME` and `top`
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     name: Option<String>,
@@ -442,15 +454,15 @@ fn across(config: &mut Config, by: &str) -> Result<(), clap::Error> {
 }
 
 /// A job of as many ranks as its programs are to have, of which the first is not there yet, and
-/// their places on hosts, if these are given. `further` are the arguments of further programs.
+/// their places on hosts, if these are given.
 fn ranks(
     cli: &Cli,
-    further: Option<Vec<OsString>>,
+    further: Vec<Further>,
     hosts: Option<&[HostSlots]>,
 ) -> Result<(Spec, Option<Vec<HostPart>>), clap::Error> {
     let refused = |why: String| Cli::command().error(ErrorKind::ValueValidation, why);
     let is_counted = cli.ranks.is_some() && cli.nodes.is_none();
-    if further.is_some() && !(is_counted && (cli.ppn.is_none() || hosts.is_some())) {
+    if !further.is_empty() && !(is_counted && (cli.ppn.is_none() || hosts.is_some())) {
         let why = "give each program its number of ranks by -n; --nodes is for one program, and so \
                    is --ppn without hosts";
         return Err(programs::refused(ErrorKind::ArgumentConflict, why));
@@ -462,19 +474,13 @@ fn ranks(
         (None, _) => size(cli)?.0,
     };
     let mut spec = Spec::new("", ranks);
-    if let Some(further) = further {
-        programs::add(&mut spec, further, &cli.env_of_all)?;
-    }
+    programs::add(&mut spec, further, &cli.env_of_all)?;
     let parts = hosts.map(|hosts| place(hosts, Some(spec.ranks))).transpose()?;
     Ok((spec, parts))
 }
 
 /// A job, on hosts if some are given.
-fn spec(
-    cli: Cli,
-    further: Option<Vec<OsString>>,
-    given: Option<Given>,
-) -> Result<Spec, clap::Error> {
+fn spec(cli: Cli, further: Vec<Further>, given: Option<Given>) -> Result<Spec, clap::Error> {
     let (mut spec, parts) = ranks(&cli, further, given.as_ref().map(|given| &*given.hosts))?;
     let is_across = parts.as_ref().is_some_and(|parts| parts.len() > 1);
     let across_by = given.filter(|_| is_across).map(|given| given.by);
@@ -540,12 +546,14 @@ fn main() -> ExitCode {
     let (line, next) = habits::translate(&Cli::command(), args).unwrap_or_else(|why| {
         Cli::command().error(ErrorKind::UnknownArgument, why).exit();
     });
+    let expanded = job_file::expand(&Cli::command(), line, next);
+    let (line, further) = expanded.unwrap_or_else(|error| error.exit());
     let mut cli = Cli::parse_from(line);
     if let Some(code) = answered(&cli) {
         return code;
     }
     let given = hosts(&mut cli, &|name| std::env::var_os(name));
-    let spec = given.and_then(|given| spec(cli, next, given));
+    let spec = given.and_then(|given| spec(cli, further, given));
     run_job(&spec.unwrap_or_else(|error| error.exit()))
 }
 
@@ -553,6 +561,9 @@ fn main() -> ExitCode {
 fn answered(cli: &Cli) -> Option<ExitCode> {
     if cli.help_config {
         return Some(print(&Config::settings_help()));
+    }
+    if let (true, Some(file)) = (cli.explain, &cli.file) {
+        complain(&format!("explain: options of {}, where they are not typed", file.display()));
     }
     let (variable, value) = run::one_of_several()?;
     complain(&format!(
@@ -602,7 +613,7 @@ mod tests {
     fn parsed(line: &[&str], vars: allocation::Vars) -> Result<Spec, clap::Error> {
         let mut cli = Cli::try_parse_from(line).unwrap();
         let given = hosts(&mut cli, vars)?;
-        spec(cli, None, given)
+        spec(cli, Vec::new(), given)
     }
 
     #[test]

@@ -497,3 +497,40 @@ fn ranks_that_were_started_end_when_a_later_one_cannot_be() {
         assert_eq!(left_behind(&mark), []);
     }
 }
+
+#[test]
+fn a_job_may_stand_in_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("job.toml");
+    let file = path.to_str().unwrap();
+    let text = r#"
+        label = true
+        oversubscribe = true
+        env = { OF = "all" }
+
+        [[program]]
+        n = 1
+        command = ["sh", "-c", "echo first $OF $OWN $RMA_SIZE"]
+        env = { OWN = "a" }
+
+        [[program]]
+        n = 2
+        command = ["sh", "-c", "echo second $OF $OWN; pwd"]
+        wdir = "/"
+    "#;
+    std::fs::write(&path, text).unwrap();
+    let output = job(&["--file", file]);
+    succeeds(&output);
+    let expected = ["[0] first all a 3", "[1] /", "[1] second all", "[2] /", "[2] second all"];
+    assert_eq!(sorted(&output), expected);
+    // What is typed goes before it.
+    let output = job(&["--file", file, "--env", "OF=typed", "-n", "2", "sh", "-c", "echo $OF"]);
+    assert_eq!(sorted(&output), ["[0] typed", "[1] typed"], "{}", stderr(&output));
+    let output = job(&["--explain", "--file", file]);
+    assert!(stderr(&output).contains(&format!("explain: options of {file}")), "{output:?}");
+
+    std::fs::write(&path, "label = true\nlimit = 3\n").unwrap();
+    let output = job(&["--file", file, "-n", "1", "echo", "ran"]);
+    assert_eq!((output.status.code(), &*stdout(&output)), (Some(2), ""));
+    assert!(stderr(&output).contains("job.toml, line 2: \"limit\" is not known"), "{output:?}");
+}

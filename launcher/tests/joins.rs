@@ -271,12 +271,10 @@ fn a_launcher_that_does_not_know_the_secret_is_refused() {
     let secret = write_secret(&folder, "secret", 'x');
     let host = Running::start(&["join", &address, "--secret-file", &secret, "--name", "a"]);
     let (mut stream, _) = listener.accept().unwrap();
-    // A challenge, and a welcome with a proof that is made up.
-    let version = 6u32.to_le_bytes();
-    let challenge = [&b"rma-join"[..], &version, &[1; 32]].concat();
+    // A challenge of this version, and a welcome with a proof that is made up.
     let silence = [&10u64.to_le_bytes()[..], &0u32.to_le_bytes()].concat();
     let welcome = [&[0][..], &1u32.to_le_bytes(), b"a", &silence, &[2; 32]].concat();
-    stream.write_all(&framed(&challenge)).unwrap();
+    stream.write_all(&challenge()).unwrap();
     read_frame(&mut stream).unwrap();
     stream.write_all(&framed(&welcome)).unwrap();
     let (_, err) = ends(host, 1);
@@ -286,6 +284,18 @@ fn a_launcher_that_does_not_know_the_secret_is_refused() {
     let (mut stream, _) = listener.accept().unwrap();
     stream.write_all(b"SSH-2.0-OpenSSH_9.2p1\r\n").unwrap();
     assert!(ends(host, 1).1.contains("is no `rma-run serve`"));
+}
+
+/// The frame that a launcher sends first.
+fn challenge() -> Vec<u8> {
+    let mut served = Served::new(1, &["-n", "1", "true"]);
+    let mut stream = TcpStream::connect(&served.address).unwrap();
+    let challenge = read_frame(&mut stream).unwrap();
+    drop(stream);
+    let hosts = served.joined(&["a"]);
+    ends(served.job, 0);
+    hosts.into_iter().for_each(|host| _ = ends(host, 0));
+    challenge
 }
 
 fn framed(body: &[u8]) -> Vec<u8> {
@@ -357,6 +367,24 @@ fn what_is_wrong_is_said_before_hosts_are_waited_for() {
     // A subcommand is the very first word.
     let output = job(&["-n", "1", "--", "serve", "--joins", "2"]);
     assert_eq!(output.status.code(), Some(127), "{}", stderr(&output));
+}
+
+#[test]
+fn a_file_says_how_many_hosts_join() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = write_secret(&folder, "secret", 'x');
+    let (file, port) = (path(&folder, "job.toml"), TcpListener::bind("127.0.0.1:0").unwrap());
+    let address = port.local_addr().unwrap().to_string();
+    let text = format!(
+        "joins = 1\nlisten = '{address}'\nsecret-file = '{secret}'\nquiet = true\n
+         [[program]]\nn = 2\ncommand = ['echo', 'ran']\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    drop(port);
+    let host = Running::start(&["join", &address, "--secret-file", &secret]);
+    let output = job(&["serve", "--file", &file]);
+    assert_eq!((output.status.code(), &*stdout(&output)), (Some(0), "ran\nran\n"), "{output:?}");
+    ends(host, 0);
 }
 
 /// What stands between a host and the launcher, and passes on frames as it likes.

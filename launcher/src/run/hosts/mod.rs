@@ -756,6 +756,20 @@ mod tests {
         assert_eq!(names, [Some("a"), Some("a"), Some("b"), None]);
     }
 
+    /// Two that look at a time get what was seen for them, or later.
+    #[test]
+    fn an_answer_is_of_its_question_or_an_earlier_one() {
+        let (mut hosts, ..) = two([1, 1]);
+        drop((hosts.look(), hosts.look()));
+        let seen = |process| Seen { process: Some(process), ..Seen::default() };
+        hosts.answered.send_modify(|all| (all[0].looked, all[0].seen) = (1, vec![seen(7)]));
+        assert_eq!(hosts.seen(1), [seen(7), Seen::default()]);
+        assert_eq!(hosts.seen(2), [Seen::default(), Seen::default()]);
+        hosts.answered.send_modify(|all| (all[1].looked, all[1].seen) = (2, vec![seen(8)]));
+        assert_eq!(hosts.seen(1), [seen(7), seen(8)]);
+        assert_eq!(hosts.seen(2), [Seen::default(), seen(8)]);
+    }
+
     #[tokio::test]
     async fn a_rank_whose_connection_outlives_it_is_gone_for_other_hosts() {
         let (mut hosts, [_a, mut b], mut inputs) = two([1, 1]);

@@ -218,6 +218,19 @@ fn under_mpirun_of_open_mpi() {
 }
 
 #[test]
+fn under_prterun() {
+    let Some(prterun) = installed(&["prterun"]) else { return };
+    let words = ["--map-by", "slot:OVERSUBSCRIBE", "-n", "4"];
+    let mut prterun = Launcher::new(&prterun, &words);
+    for name in ["PRTE_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM"] {
+        prterun.environment.push((name, "1".to_owned()));
+    }
+    examples_run(&prterun);
+    losses_end_a_job(&prterun);
+    a_launcher_is_killed(&prterun);
+}
+
+#[test]
 fn a_process_that_cannot_find_the_others_refuses() {
     let refused = [
         (&["PMI_FD=99", "PMI_RANK=0", "PMI_SIZE=2"][..], "PMI_FD=99"),

@@ -145,6 +145,7 @@ fn garbage_of_a_rank_ends_the_job_and_names_it() {
         ("begin; say cmd=reboot; hear", "there is no such command"),
         ("say cmd=get_maxes; hear", "nothing comes before `init`"),
         ("begin; begin; begin", "`init` comes once"),
+        ("[ $PMI_RANK = 1 ] && begin; say cmd=finalize; hear; begin", "one program of MPI, once"),
         ("begin; say cmd=put; hear", "a field is missing"),
         ("cat /dev/zero >&$PMI_FD; sleep 1000", "a line has more than"),
         ("head -c 100000 /dev/urandom | tr -d '\\n' >&$PMI_FD; sleep 1000", "a line has more than"),

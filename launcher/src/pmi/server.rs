@@ -347,9 +347,9 @@ impl Server {
             "barrier_in" => self.meet(rank),
             "finalize" => {
                 self.set(rank, Stage::Gone);
+                // Who speaks behind that hears why not.
                 self.answer(rank, "finalize_ack", &[]);
                 self.tell(Told::Ended { rank });
-                self.outputs.push_back(Output::HangUp { rank });
                 self.lose(rank);
             }
             "publish_name" => self.refuse(rank, "publish_result", NO_NAMES),

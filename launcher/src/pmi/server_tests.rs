@@ -131,7 +131,6 @@ fn a_rank_that_ends_in_order_leaves_no_other_waiting() {
     let expected = [
         answered(0, "cmd=finalize_ack"),
         Output::Told(Told::Ended { rank: 0 }),
-        Output::HangUp { rank: 0 },
         Output::Told(Told::Broken { rank: 0 }),
     ];
     assert_eq!(ended, expected);

@@ -112,7 +112,7 @@ pub(super) enum Reply {
 }
 
 /// Why a host cannot join. Nothing proves that the launcher has said so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("it has another secret: give both the same file")]
     Secret,
@@ -121,6 +121,8 @@ pub(super) enum Refusal {
     #[error("a name has 1 to 64 letters, digits, dots, dashes and underscores: set --name")]
     Name,
 }
+
+crate::debug_as_display!(Refusal);
 
 wire_struct!(Challenge { magic, version, nonce });
 wire_struct!(Hello { version, name, slots, nonce, mac });

@@ -10,6 +10,7 @@ mod input;
 mod join;
 mod link;
 mod list;
+mod meet;
 mod port;
 mod seal;
 mod talk;
@@ -41,7 +42,6 @@ use super::program;
 use super::query::Seen;
 use super::report::RunError;
 use super::spec::Spec;
-use crate::pmi::server::Pairs;
 use crate::rumours::{Message, Rumours};
 use crate::wire;
 
@@ -503,21 +503,6 @@ impl Hosts {
     pub(super) fn unready(&self) -> Option<Vec<&str>> {
         let unready = self.links.iter().filter(|link| !link.is_ready && !link.is_lost);
         (!self.is_empty()).then(|| unready.map(|link| link.part.name.as_str()).collect())
-    }
-
-    /// The first rank of a host.
-    pub(super) fn first_of(&self, host: usize) -> Option<u32> {
-        self.links.get(host).map(|link| link.part.first)
-    }
-
-    /// Ranks of all hosts have met by PMI-1, and have put that.
-    pub(super) fn met(&self, pairs: &Pairs) {
-        self.order(|| Order::Met { pairs: pairs.clone() });
-    }
-
-    /// That rank comes to no barrier of PMI-1 any more.
-    pub(super) fn broken(&self, rank: u32) {
-        self.order(|| Order::Broken { rank });
     }
 
     fn order(&self, order: impl Fn() -> Order) {

@@ -164,7 +164,7 @@ pub(super) const STEPS: &[Step] = &[
     .in_test(),
     step(
         "networks",
-        "the suite fails over libfabric, beside shared memory, between processes, or by its atomics",
+        "the suite fails over libfabric: beside shared memory, of processes, or by its atomics",
         // `test` runs it with threads over `tcp` alone.
         &[
             cargo(&["test", "-p", "rma-conformance", "--test", "ofi_mixed"]).tests_at_least(500),

@@ -67,9 +67,11 @@ rma_core::debug_as_display!(StartError);
 
 /// Joins the job that this process was started in, or starts one of a single rank.
 ///
-/// Under `rma-run` the process becomes one of its ranks. Without a launcher it is rank 0 of 1.
-/// Under a launcher or scheduler that is visible but cannot be used it refuses, instead of running
-/// as N silent singletons. **Collective** over the job.
+/// Under `rma-run` the process becomes one of its ranks, and so it does under launchers of others
+/// that speak PMI-1, PMI-2 or PMIx (`mpiexec` of hydra, `srun --mpi=pmi2`, `mpirun`), where a
+/// thread of rank 0 stands in for `rma-run`. Without a launcher it is rank 0 of 1. Under a launcher
+/// or scheduler that is visible but cannot be spoken to it refuses, instead of running as N silent
+/// singletons. **Collective** over the job.
 ///
 /// Call it once per process. The universe is to be dropped, or better
 /// [finalized](rma_core::Universe::finalize), before the process exits.

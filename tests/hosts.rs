@@ -1,5 +1,6 @@
 //! Jobs on several hosts whose ranks use windows. A script is the remote shell: it runs the agents
-//! on this machine, each as one elsewhere would run, but at 127.0.0.1. In most tests, the process
+//! on this machine, each as one elsewhere would run, but at 127.0.0.1; or hosts are namespaces of
+//! the network, from which agents join. In most tests, the process
 //! that `cargo test` started starts `rma-run`, whose ranks run the test once more. Where no
 //! libfabric is, each says so and passes.
 //!
@@ -160,12 +161,12 @@ impl Cable {
     const HOSTS: [&str; 2] = ["10.99.0.1", "10.99.0.2"];
 
     /// Where the remote shell finds the namespace of a host: behind that, and a dash.
-    fn prefix() -> String {
-        format!("rma-{}", std::process::id())
+    fn prefix(of: &str) -> String {
+        format!("rma-{}-{of}", std::process::id())
     }
 
-    fn lay() -> Result<Cable, String> {
-        let cable = Cable(Self::HOSTS.map(|host| format!("{}-{host}", Self::prefix())));
+    fn lay(of: &str) -> Result<Cable, String> {
+        let cable = Cable(Self::HOSTS.map(|host| format!("{}-{host}", Self::prefix(of))));
         let [a, b] = &cable.0;
         ip(&format!("netns add {a}"))?;
         ip(&format!("netns add {b}"))?;
@@ -204,13 +205,13 @@ fn a_cable_that_is_pulled() {
     if !libfabric::is_here() {
         return;
     }
-    let cable = match Cable::lay() {
+    let cable = match Cable::lay("pulled") {
         Ok(cable) => cable,
         Err(why) => return println!("skipped: no namespaces of the network: {why}"),
     };
     let folder = tempfile::tempdir().unwrap();
     let shell = folder.path().join("rsh");
-    let prefix = Cable::prefix();
+    let prefix = Cable::prefix("pulled");
     let script =
         format!("#!/bin/sh\nexec setsid --wait ip netns exec {prefix}-$1 sh -c \"exec $2\"\n");
     fs::write(&shell, script).unwrap();
@@ -237,5 +238,49 @@ fn a_cable_that_is_pulled() {
         let error = rest.lines().find_map(|line| line.split_once(&heard)).map(|(_, error)| error);
         let error = error.unwrap_or_else(|| panic!("{heard}nothing: {rest}"));
         assert!(error.contains("wait timeout") || error.contains("failed"), "{error}");
+    }
+}
+
+/// Without a remote shell: `rma-run serve` in one namespace, `rma-run join` in both.
+#[test]
+fn namespaces_join_a_job() {
+    if !libfabric::is_here() {
+        return;
+    }
+    let cable = match Cable::lay("joined") {
+        Ok(cable) => cable,
+        Err(why) => return println!("skipped: no namespaces of the network: {why}"),
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    fs::write(&secret, "x".repeat(32)).unwrap();
+    fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
+    let run = built("rma-run", "cargo build -p rma-launcher");
+    let inside = |namespace: &str, words: &[&str]| {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", namespace]).arg(&run).args(words);
+        command.arg("--secret-file").arg(&secret).stdin(Stdio::null());
+        command
+    };
+    let [first, second] = &cable.0;
+    let address = format!("{}:7070", Cable::HOSTS[0]);
+    let mut serve = inside(first, &["serve", "--joins", "2", "--listen", &address]);
+    serve.args(["-n", "4", "-q", "--explain", "--provider", "tcp", "--timeout", "120"]);
+    serve.arg(built("examples/heat", "cargo build --examples")).args(["--size", "32"]);
+    let job = serve.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let hosts = [(first, "a"), (second, "b")];
+    let join = |name| ["join", &address, "--name", name];
+    let hosts = hosts.map(|(namespace, name)| inside(namespace, &join(name)).spawn().unwrap());
+    let output = job.wait_with_output().unwrap();
+    said(&output, 0, &["checked against a sequential run: equal"]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    for (ranks, address) in
+        ["host a: ranks 0-1 on", "host b: ranks 2-3 on"].iter().zip(Cable::HOSTS)
+    {
+        let is_of = |line: &str| line.contains(ranks) && line.ends_with(address);
+        assert!(text.lines().any(is_of), "{ranks}, {address}: {text}");
+    }
+    for mut host in hosts {
+        assert_eq!(host.wait().unwrap().code(), Some(0));
     }
 }

@@ -121,7 +121,8 @@ fn a_launcher_that_is_gone_is_named() {
         text(&output.stderr),
         format!(
             "Error: rank 1 lost the launcher at {address} while it said hello: Connection refused \
-             (os error 111); is the rma-run that started this program still running?\n"
+             (os error 111); is rma-run, or under another launcher rank 0, still \
+             running?\n"
         )
     );
 }

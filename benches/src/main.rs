@@ -2,6 +2,7 @@
 //!
 //! Not under a launcher it starts its own ranks, a job for each benchmark; under `rma-run` it is
 //! one of the ranks.
+mod aligned;
 mod bench;
 mod benchmarks;
 mod compare;

@@ -15,9 +15,19 @@ fn main() {
 
 fn run() -> Result<(), StartError> {
     let mode = std::env::args().nth(1).unwrap_or_default();
-    let Start::Launched(settings) = detect(&|name| std::env::var_os(name))? else {
-        println!("alone");
-        return Ok(());
+    let settings = match detect(&|name| std::env::var_os(name))? {
+        Start::Launched(settings) => settings,
+        Start::Managed(managed) => {
+            let client = Client::join(&managed)?;
+            let Job { rank, size, .. } = client.job();
+            say(&format!("managed rank {rank} of {size}"));
+            client.leave(false);
+            return Ok(());
+        }
+        Start::Alone => {
+            println!("alone");
+            return Ok(());
+        }
     };
     if mode == "never-join" && settings.rank() == 1 {
         return Ok(());

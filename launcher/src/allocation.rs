@@ -9,6 +9,9 @@ use rma_launcher::run::HostSlots;
 /// Hosts of a job, at most.
 const HOSTS_MAX: usize = 1 << 16;
 
+/// Digits of a number in a name, at most: those of the largest that is read.
+const WIDEST: usize = 20;
+
 /// Reads one environment variable.
 pub(crate) type Vars<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
@@ -107,17 +110,18 @@ fn expanded(list: &str) -> Option<Vec<String>> {
             rest = after;
         }
         names.iter_mut().for_each(|name| name.push_str(rest));
-        // What is named becomes a word of a remote shell's command line.
-        let is_name = |name: &String| {
-            let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-            !name.is_empty() && !name.starts_with('-') && name.bytes().all(is_letter)
-        };
-        if !names.iter().all(is_name) {
+        if !names.iter().all(|name| is_host(name)) {
             return None;
         }
         all.append(&mut names);
     }
     Some(all)
+}
+
+/// What is named becomes a word of a remote shell's command line.
+fn is_host(name: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    !name.is_empty() && !name.starts_with('-') && name.bytes().all(is_letter)
 }
 
 /// The numbers in `01-03,7`, as they are written there.
@@ -128,10 +132,11 @@ fn numbers(ranges: &str) -> Option<Vec<String>> {
         let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         let (from, to): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
         let many = usize::try_from(to.checked_sub(from)?).ok()?;
-        if !is_number(first) || !is_number(last) || many + all.len() >= HOSTS_MAX {
+        let width = first.len();
+        if !is_number(first) || !is_number(last) || width > WIDEST || many >= HOSTS_MAX - all.len()
+        {
             return None;
         }
-        let width = first.len();
         all.extend((from..=to).map(|number| format!("{number:0width$}")));
     }
     Some(all)
@@ -160,7 +165,13 @@ fn lines_of(path: &Path) -> Result<Vec<HostSlots>, String> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("names {shown}, which cannot be read: {error}"))?;
     let names = text.split_ascii_whitespace().map(|name| (name.to_owned(), 1));
-    counted(names).ok_or_else(|| format!("names {shown}, which names no host"))
+    match counted(names) {
+        Ok(hosts) if hosts.is_empty() => Err(format!("names {shown}, which names no host")),
+        Ok(hosts) => Ok(hosts),
+        Err(name) => {
+            Err(format!("names {shown}, where {name:?} is no host's name, or one too many"))
+        }
+    }
 }
 
 /// `a 4 b 2`.
@@ -170,22 +181,27 @@ fn pairs(list: &str) -> Result<Vec<HostSlots>, String> {
     let slots = |count: &str| count.parse().ok().filter(|count: &u32| *count > 0);
     let pairs = pairs.iter().map(|[name, count]| Some(((*name).to_owned(), slots(count)?)));
     let pairs: Option<Vec<_>> = pairs.collect();
-    let hosts = pairs.filter(|_| rest.is_empty()).and_then(|pairs| counted(pairs.into_iter()));
-    hosts.ok_or_else(|| format!("is {list:?}"))
+    let hosts = pairs.filter(|_| rest.is_empty()).and_then(|pairs| counted(pairs.into_iter()).ok());
+    hosts.filter(|hosts| !hosts.is_empty()).ok_or_else(|| format!("is {list:?}"))
 }
 
-/// Hosts in the order in which they come first; `None` if there is none.
-fn counted(names: impl Iterator<Item = (String, u32)>) -> Option<Vec<HostSlots>> {
+/// Hosts in the order in which they come first; an error is no name of one, or one too many.
+fn counted(names: impl Iterator<Item = (String, u32)>) -> Result<Vec<HostSlots>, String> {
     let mut places = HashMap::new();
     let mut hosts: Vec<HostSlots> = Vec::new();
     for (name, count) in names {
-        let place = *places.entry(name.clone()).or_insert(hosts.len());
+        if !is_host(&name) {
+            return Err(name);
+        }
+        let many = hosts.len();
+        let place = *places.entry(name.clone()).or_insert(many);
         match hosts.get_mut(place) {
             Some(HostSlots { slots: Some(slots), .. }) => *slots = slots.saturating_add(count),
+            _ if many == HOSTS_MAX => return Err(name),
             _ => hosts.push(HostSlots { name, slots: Some(count) }),
         }
     }
-    (!hosts.is_empty() && hosts.len() <= HOSTS_MAX).then_some(hosts)
+    Ok(hosts)
 }
 
 #[cfg(test)]
@@ -250,6 +266,8 @@ mod tests {
             "n[0-99999999999]",
             "n[0-9999][0-9999]",
             "n[18446744073709551615-0]",
+            "n[1,0-18446744073709551615]",
+            "n[000000000000000000001-2]",
             "$(x)",
         ];
         for list in lists {
@@ -276,8 +294,10 @@ mod tests {
         }
         std::fs::write(&file, "\n").unwrap();
         assert!(found(&[("PBS_NODEFILE", path)]).unwrap_err().contains("names no host"));
+        std::fs::write(&file, "n1\n-oProxyCommand=x\n").unwrap();
+        assert!(found(&[("PBS_NODEFILE", path)]).unwrap_err().contains("-oProxyCommand=x"));
         assert_eq!(hosts(&[("LSB_MCPU_HOSTS", "a 4 b 2")]), "a:4,b:2");
-        for wrong in ["", "a", "a 4 b", "a x", "a 0"] {
+        for wrong in ["", "a", "a 4 b", "a x", "a 0", "-oProxyCommand=x 4"] {
             assert!(found(&[("LSB_MCPU_HOSTS", wrong)]).is_err(), "{wrong}");
         }
     }

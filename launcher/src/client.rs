@@ -285,16 +285,16 @@ impl Client {
 
     /// Says hello, and again if the launcher has hung up.
     pub(crate) fn greeted(settings: &Settings) -> Result<Client, StartError> {
-        Self::greeted_with(settings, None, HELLO_TIMEOUT)
+        Self::greeted_with(settings, None, HELLO_TIMEOUT, Instant::now() + HELLO_TIMEOUT)
     }
 
-    /// The connection may take so long.
+    /// The connection may take so long, and all of the hello until then.
     fn greeted_with(
         settings: &Settings,
         managed: Option<&Arc<Guarded>>,
         reached_in: Duration,
+        deadline: Instant,
     ) -> Result<Client, StartError> {
-        let deadline = Instant::now() + HELLO_TIMEOUT;
         let mut pause = RETRY_PAUSE;
         loop {
             match greet(settings, managed, reached_in, deadline) {

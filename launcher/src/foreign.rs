@@ -18,6 +18,9 @@ struct Foreign {
 }
 
 const RMA_RUN: &str = "`rma-run -n N PROGRAM`";
+/// The number of a task that blaunch has started, and how many slots its job has.
+const LSF_TASK: &str = "LSF_PM_TASKID";
+const LSF_SIZE: &str = "LSB_DJOB_NUMPROC";
 
 const FOREIGN: &[Foreign] = &[
     Foreign {
@@ -102,8 +105,8 @@ const FOREIGN: &[Foreign] = &[
     },
     Foreign {
         launcher: "LSF's blaunch",
-        marks: &["LSF_PM_TASKID"],
-        sizes: &["LSB_DJOB_NUMPROC"],
+        marks: &[LSF_TASK],
+        sizes: &[LSF_SIZE],
         instead: "`rma-run PROGRAM` in the job's script, which takes hosts and ranks from \
                   LSB_DJOB_HOSTFILE",
     },
@@ -141,28 +144,34 @@ pub(crate) fn refuse(vars: Vars) -> Result<(), StartError> {
 /// value. In the script of a batch job, which is one process, nothing does.
 #[cfg(feature = "server")]
 pub(crate) fn one_of_several(vars: Vars) -> Option<(&'static str, String)> {
-    const SIZES: [&str; 5] = [
+    const SIZES: [&str; 7] = [
         "SLURM_STEP_NUM_TASKS",
         "PMI_SIZE",
         "OMPI_COMM_WORLD_SIZE",
+        "MV2_COMM_WORLD_SIZE",
+        "PALS_SIZE",
         "FLUX_JOB_SIZE",
         "JSM_NAMESPACE_SIZE",
     ];
-    const NUMBERS: [&str; 6] =
-        ["PMI_ID", "PMIX_RANK", "PALS_RANKID", "PBS_TASKNUM", "LSF_PM_TASKID", "ALPS_APP_PE"];
+    const NUMBERS: [&str; 5] = ["PMI_ID", "PMIX_RANK", "PALS_RANKID", "PBS_TASKNUM", "ALPS_APP_PE"];
     let text = |name| vars(name).map(|value| value.to_string_lossy().into_owned());
     let number = |name| text(name).and_then(|value| value.parse::<u32>().ok());
     let sizes = SIZES.map(|name| number(name).map(|size| (name, size)));
     if let Some((name, size)) = sizes.into_iter().flatten().find(|(_, size)| *size > 1) {
         return Some((name, size.to_string()));
     }
+    // As a program decides it: blaunch numbers all of its tasks, and the script of a job has none.
+    if text(LSF_SIZE).is_none_or(|size| size != "1")
+        && let Some(task) = text(LSF_TASK)
+    {
+        return Some((LSF_TASK, task));
+    }
     // One of one, then, whatever its number is.
     if sizes.iter().any(Option::is_some) {
         return None;
     }
-    // The first task of PBS is the script, and LSF counts from 1 as well.
-    let is_first =
-        |name, value| value == u32::from(matches!(name, "PBS_TASKNUM" | "LSF_PM_TASKID"));
+    // The first task of PBS is the script.
+    let is_first = |name, value| value == u32::from(name == "PBS_TASKNUM");
     NUMBERS.iter().find_map(|name| {
         let value = number(name)?;
         (!is_first(*name, value)).then(|| (*name, value.to_string()))

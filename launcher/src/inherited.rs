@@ -54,7 +54,7 @@ pub(crate) fn named(file: impl AsFd) -> std::io::Result<(std::os::fd::OwnedFd, S
 /// The file that `name` names, if this process has inherited it; what it starts does not.
 pub(crate) fn open(name: &OsStr, kind: FileType) -> Option<OwnedFd> {
     let (descriptor, file) = parse(name)?;
-    own(descriptor, kind, file).ok()
+    own_named(descriptor, kind, file).ok()
 }
 
 /// The secret in the pipe that `name` names. It is read once, and remembered.
@@ -75,48 +75,75 @@ pub(crate) fn take(name: &OsStr) -> Result<Secret, Missing> {
 /// taken once.
 pub(crate) fn socket(descriptor: RawFd) -> Result<OwnedFd, &'static str> {
     const CLOSED: &str = "the descriptor is closed, or no socket";
-    if descriptor < FIRST {
-        return Err(CLOSED);
-    }
-    // SAFETY: the number is at least `FIRST`, so it is not -1. Whose descriptor it is, this code
-    // cannot know: it is never owned here, so it is not closed. It is used for `fcntl` alone, which
-    // takes any number and answers with an error if that is no open file.
-    let inherited = unsafe { BorrowedFd::borrow_raw(descriptor) };
-    let flags = rustix::io::fcntl_getfd(inherited).map_err(|_| CLOSED)?;
-    // What this process has inherited is inherited further, until it is taken.
-    if flags.contains(FdFlags::CLOEXEC) {
-        return Err("this process has taken the descriptor before, or opened it itself");
-    }
-    let own = rustix::io::fcntl_dupfd_cloexec(inherited, FIRST).map_err(|_| CLOSED)?;
-    let is_socket =
-        fstat(&own).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket);
-    if !is_socket {
-        return Err(CLOSED);
-    }
+    own(descriptor, CLOSED, |file, flags| {
+        let is_socket = is_of(file, FileType::Socket);
+        match is_socket {
+            // What this process has inherited is inherited further, until it is taken.
+            true if flags.contains(FdFlags::CLOEXEC) => {
+                Err("this process has taken the descriptor before, or opened it itself")
+            }
+            true => Ok(()),
+            false => Err(CLOSED),
+        }
+    })
+}
+
+/// A descriptor of this process's own for one that it inherited, which is no longer inherited;
+/// `missing` if that is closed, or what `check` says of it, and of the flags that it had.
+fn own<E: Copy>(
+    descriptor: RawFd,
+    missing: E,
+    check: impl FnOnce(&OwnedFd, FdFlags) -> Result<(), E>,
+) -> Result<OwnedFd, E> {
+    let inherited = borrowed(&descriptor).ok_or(missing)?;
+    let flags = rustix::io::fcntl_getfd(inherited).map_err(|_| missing)?;
+    // One of our own, which stays the file that was looked at.
+    let own = rustix::io::fcntl_dupfd_cloexec(inherited, FIRST).map_err(|_| missing)?;
+    check(&own, flags)?;
     // What this process starts has no use for it.
     let _ = rustix::io::fcntl_setfd(inherited, FdFlags::CLOEXEC);
     Ok(own)
 }
 
-/// A descriptor of this process's own for one that it inherited, which is no longer inherited.
-fn own(descriptor: RawFd, kind: FileType, file: (u64, u64)) -> Result<OwnedFd, Missing> {
-    // SAFETY: the number is at least `FIRST`, so it is not -1. Whose descriptor it is, this code
-    // cannot know: it is never owned here, so it is not closed. It is used for `fcntl` alone, which
-    // takes any number and answers with an error if that is no open file.
-    let inherited = unsafe { BorrowedFd::borrow_raw(descriptor) };
-    // One of our own, which stays the file that was looked at.
-    let own = rustix::io::fcntl_dupfd_cloexec(inherited, FIRST).map_err(|_| Missing::Elsewhere)?;
-    if !is(&own, kind, file) {
-        return Err(Missing::Elsewhere);
+/// What may be a descriptor that this process has inherited. It lives as long as the number.
+fn borrowed(descriptor: &RawFd) -> Option<BorrowedFd<'_>> {
+    if *descriptor < FIRST {
+        return None;
     }
-    // What this process starts has no use for it.
-    let _ = rustix::io::fcntl_setfd(inherited, FdFlags::CLOEXEC);
-    Ok(own)
+    // SAFETY: the number is at least `FIRST`, so it is not -1. Whose descriptor it is, this code
+    // cannot know: it is never owned here, so it is not closed. It is used for `fcntl` and `fstat`
+    // alone, which take any number and answer with an error if that is no open file.
+    Some(unsafe { BorrowedFd::borrow_raw(*descriptor) })
+}
+
+/// Whether `descriptor` is the one that `name` names, and no other file has its place.
+pub(crate) fn is_or_was(name: &OsStr, descriptor: &OsStr) -> bool {
+    let Some((named, file)) = parse(name) else { return false };
+    let is_named = descriptor.to_str().is_some_and(|text| text.parse() == Ok(named));
+    is_named
+        && borrowed(&named)
+            .and_then(|inherited| fstat(inherited).ok())
+            .is_none_or(|stat| (stat.st_dev, stat.st_ino) == file)
+}
+
+/// What this process starts does not inherit the socket that `name` names.
+pub(crate) fn keep(name: &OsStr) {
+    if let Some((descriptor, file)) = parse(name) {
+        // The copy is closed at once, the descriptor itself stays.
+        drop(own_named(descriptor, FileType::Socket, file));
+    }
+}
+
+/// [`own`], of the file of that kind that a name tells.
+fn own_named(descriptor: RawFd, kind: FileType, file: (u64, u64)) -> Result<OwnedFd, Missing> {
+    let is_it =
+        |own: &OwnedFd, _| if is(own, kind, file) { Ok(()) } else { Err(Missing::Elsewhere) };
+    own(descriptor, Missing::Elsewhere, is_it)
 }
 
 fn read(name: &OsStr) -> Result<Secret, Missing> {
     let (descriptor, file) = parse(name).ok_or(Missing::Malformed)?;
-    let pipe = own(descriptor, FileType::Fifo, file)?;
+    let pipe = own_named(descriptor, FileType::Fifo, file)?;
     let mut secret = [0; LENGTH];
     let mut read = 0;
     while read < LENGTH {
@@ -141,15 +168,18 @@ fn parse(name: &OsStr) -> Option<(RawFd, (u64, u64))> {
 
 /// Whether that descriptor is the file of that kind with that device and inode.
 fn is(descriptor: impl AsFd, kind: FileType, file: (u64, u64)) -> bool {
-    fstat(descriptor).is_ok_and(|stat| {
-        FileType::from_raw_mode(stat.st_mode) == kind && (stat.st_dev, stat.st_ino) == file
-    })
+    fstat(&descriptor).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == file)
+        && is_of(descriptor, kind)
+}
+
+fn is_of(descriptor: impl AsFd, kind: FileType) -> bool {
+    fstat(descriptor).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == kind)
 }
 
 #[cfg(all(test, feature = "server"))]
 mod tests {
     use super::*;
-    use std::os::fd::IntoRawFd;
+    use std::os::fd::{AsRawFd, IntoRawFd};
 
     /// A pipe that this process has inherited, as it were.
     fn inherited(secret: [u8; LENGTH]) -> OsString {
@@ -194,6 +224,24 @@ mod tests {
         for wrong in [pipe.into_raw_fd(), 99_999, 0, -1] {
             assert!(socket(wrong).unwrap_err().contains("no socket"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_socket_that_is_named_is_kept_from_others_and_stays() {
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (ours, name) = named(ours).unwrap();
+        rustix::io::fcntl_setfd(&ours, FdFlags::empty()).unwrap();
+        let (name, number) = (OsString::from(name), ours.as_raw_fd());
+        let is_it = |number: RawFd| is_or_was(&name, number.to_string().as_ref());
+        assert!(is_it(number) && !is_it(number + 1));
+        assert!(!is_or_was("x".as_ref(), number.to_string().as_ref()));
+        keep(&name);
+        assert_eq!(rustix::io::fcntl_getfd(&ours), Ok(FdFlags::CLOEXEC), "open, for us alone");
+        assert!(is_or_was("99999:1:1".as_ref(), "99999".as_ref()), "it was, and is closed");
+        let (pipe, _to) = rustix::pipe::pipe().unwrap();
+        let other = format!("{}:1:1", pipe.as_raw_fd());
+        let number = pipe.as_raw_fd().to_string();
+        assert!(!is_or_was(other.as_ref(), number.as_ref()), "another file has its place");
     }
 
     #[test]

@@ -7,6 +7,9 @@
 //! them, and [`Client::connect`] joins the job. The connection carries what ranks need to find each
 //! other, and tells the launcher how a rank left; it is on no data path.
 //!
+//! For programs of MPI, `rma-run` is a server of PMI-1, at a socket that each process inherits
+//! (`PMI_FD`). [`detect`] does not take it for a launcher of others.
+//!
 //! A process that a launcher of others has started ([`Managed`]) joins by [`Client::join`]: PMI or
 //! PMIx carries where rank 0 listens, and a thread of rank 0 does what `rma-run` does for the
 //! bootstrap.
@@ -96,6 +99,7 @@ pub use client::{Client, Fate, Host, Job, SettingSource};
 pub use environment::{detect_process, is_launched, provider_filter};
 pub use pmi::Managed;
 pub use start::{
-    BOOTSTRAP_VAR, BULLETIN_VAR, JOB_VAR, RANK_VAR, SECRET_VAR, Settings, Start, StartError, detect,
+    BOOTSTRAP_VAR, BULLETIN_VAR, JOB_VAR, PMI_VAR, RANK_VAR, SECRET_VAR, Settings, Start,
+    StartError, detect,
 };
 pub use wire::Refusal;

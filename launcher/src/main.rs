@@ -13,9 +13,13 @@ use rma_launcher::run::{self, Bind, HostPart, HostSlots, MapBy, OnFailure, Remot
 
 mod allocation;
 mod habits;
+mod job_file;
+mod joins;
 mod pages;
 mod programs;
 mod subcommands;
+
+use programs::Further;
 
 /// What `rma-run` ends with where it was called wrongly, as clap has it.
 const MISUSED: u8 = 2;
@@ -37,9 +41,16 @@ Examples:
 
   Run 4 ranks on each of two hosts, which ssh reaches without a password:
       rma-run --hosts node1:4,node2:4 /shared/bin/heat
+
+  The same in containers or on hosts without ssh, which join (rma-run join --help):
+      rma-run serve --joins 2 --listen 0.0.0.0:7070 --secret-file secret -n 8 /shared/bin/heat
+
   Complete command lines in bash, zsh or fish; install the manual page:
       source <(rma-run completions bash)
       rma-run man > ~/.local/share/man/man1/rma-run.1
+
+  Run what a file says (options and [[program]]s), but with another limit:
+      rma-run --file job.toml --timeout 60
 
   Pin each rank to a CPU, show what is decided, give up after a minute:
       rma-run -n 2 --bind core --explain --timeout 60 ./stencil --size 4096
@@ -66,7 +77,7 @@ in the folder that rma-run was started in, or --wdir, and reach other hosts by l
 that is lost ends the job as a rank that fails does; when rma-run is lost, hosts end their ranks.";
 
 /// Starts N processes ("ranks") of a program, on this machine or on hosts, and connects them.
-#[derive(Debug, Parser)]
+#[derive(Debug, Clone, Parser)]
 #[command(name = "rma-run", version, after_help = EXAMPLES, max_term_width = 100)]
 #[command(override_usage = "rma-run {-n <N> | --nodes <NODESxRANKS> | --hosts <LIST>} [OPTIONS] \
                       <PROGRAM> [ARGS]...")]
@@ -112,6 +123,12 @@ struct Cli {
     /// A host that says nothing for so long is lost; so is rma-run for a host. At least 2
     #[arg(long, value_name = "SECONDS", value_parser = parse_silence, default_value = "10")]
     host_timeout: Duration,
+
+    /// Take options and programs from FILE, where those of the command line go before; see
+    /// docs/hosts.md
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+
     /// What the job is called, for `rma-run why NAME` and `top`
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     name: Option<String>,
@@ -195,6 +212,10 @@ struct Cli {
     /// rank calls in
     #[arg(long)]
     no_progress_agent: bool,
+
+    /// Offer no PMI-1, by which programs of MPI (MPICH and its kin) are ranks
+    #[arg(long)]
+    no_pmi: bool,
 
     /// Print what is decided, and why, to standard error
     #[arg(long)]
@@ -340,7 +361,7 @@ fn size(cli: &Cli) -> Result<(u32, u32), clap::Error> {
 }
 
 /// The settings of files, and those of the command line.
-fn config(cli: &Cli, is_across: bool) -> Result<Config, clap::Error> {
+fn config(cli: &Cli, across_by: Option<&str>) -> Result<Config, clap::Error> {
     let mut config = Config::default();
     for path in &cli.config_file {
         let refused = |why| Cli::command().error(ErrorKind::InvalidValue, why);
@@ -354,8 +375,8 @@ fn config(cli: &Cli, is_across: bool) -> Result<Config, clap::Error> {
         let set = config.set_by(key, &value, Source::CommandLine(option.into()));
         set.map_err(|why| Cli::command().error(ErrorKind::InvalidValue, why))?;
     }
-    if is_across {
-        across(&mut config)?;
+    if let Some(by) = across_by {
+        across(&mut config, by)?;
     }
     // A file or --config may say what the transport is, too.
     if cli.provider.is_some() && config.get("transport").as_deref() != Some("ofi") {
@@ -365,15 +386,25 @@ fn config(cli: &Cli, is_across: bool) -> Result<Config, clap::Error> {
     Ok(config)
 }
 
+/// Hosts that a job is to be on.
+struct Given {
+    hosts: Vec<HostSlots>,
+    /// What has named them, behind "rma-run".
+    by: String,
+}
+
 /// The hosts that ranks are on, if any are named, or a scheduler has given some. Of this machine
 /// alone, it gives the number of ranks, if none is said.
-fn hosts(cli: &mut Cli, vars: allocation::Vars) -> Result<Option<Vec<HostSlots>>, clap::Error> {
+fn hosts(cli: &mut Cli, vars: allocation::Vars) -> Result<Option<Given>, clap::Error> {
     let refused = |why: String| Cli::command().error(ErrorKind::ValueValidation, why);
-    let hosts = match (&cli.hosts, &cli.hostfile) {
-        (Some(list), _) => run::parse_hosts(list),
-        (None, Some(file)) => run::read_hosts(file),
-        (None, None) => match given(cli, vars).map_err(refused)? {
-            Some(hosts) => Ok(hosts),
+    let given = |by: &str, hosts: Result<Vec<HostSlots>, String>| {
+        hosts.map(|hosts| Given { hosts, by: by.to_owned() }).map_err(refused)
+    };
+    let given = match (&cli.hosts, &cli.hostfile) {
+        (Some(list), _) => given("--hosts", run::parse_hosts(list))?,
+        (None, Some(file)) => given("--hostfile", run::read_hosts(file))?,
+        (None, None) => match allocated(cli, vars).map_err(refused)? {
+            Some(given) => given,
             None if cli.ssh_command.is_some() => {
                 return Err(refused("--ssh-command is for --hosts, which names none".to_owned()));
             }
@@ -383,11 +414,11 @@ fn hosts(cli: &mut Cli, vars: allocation::Vars) -> Result<Option<Vec<HostSlots>>
     if cli.ssh_command.as_ref().is_some_and(|line| line.trim().is_empty()) {
         return Err(refused("--ssh-command is empty: name a remote shell".to_owned()));
     }
-    hosts.map(Some).map_err(refused)
+    Ok(Some(given))
 }
 
 /// The hosts that a scheduler has given, if there are others than this machine.
-fn given(cli: &mut Cli, vars: allocation::Vars) -> Result<Option<Vec<HostSlots>>, String> {
+fn allocated(cli: &mut Cli, vars: allocation::Vars) -> Result<Option<Given>, String> {
     // Nodes that are pretended are on this machine.
     if cli.nodes.is_some() {
         return Ok(None);
@@ -405,11 +436,11 @@ fn given(cli: &mut Cli, vars: allocation::Vars) -> Result<Option<Vec<HostSlots>>
         let names: Vec<&str> = hosts.iter().map(|host| &*host.name).collect();
         complain(&format!("explain: hosts of {variable}: {}", names.join(", ")));
     }
-    Ok(Some(hosts))
+    Ok(Some(Given { hosts, by: format!("with {variable}") }))
 }
 
 /// Ranks of several hosts reach each other by a network.
-fn across(config: &mut Config) -> Result<(), clap::Error> {
+fn across(config: &mut Config, by: &str) -> Result<(), clap::Error> {
     let refused = |why: &str| Cli::command().error(ErrorKind::ArgumentConflict, why);
     let said = |key| config.source(key) != Some(Source::Default);
     if said("nodes") {
@@ -418,46 +449,42 @@ fn across(config: &mut Config) -> Result<(), clap::Error> {
     if said("transport") && config.get("transport").as_deref() != Some("ofi") {
         return Err(refused("shared memory does not reach other hosts: leave --transport out"));
     }
-    let set = config.set_by("transport", "ofi", Source::CommandLine("--hosts".into()));
+    let set = config.set_by("transport", "ofi", Source::CommandLine(by.into()));
     set.map_err(|why| Cli::command().error(ErrorKind::InvalidValue, why))
 }
 
-/// A job of as many ranks as its programs are to have, of which the first is not there yet, and the
-/// hosts that they are on. `further` are the arguments of further programs.
+/// A job of as many ranks as its programs are to have, of which the first is not there yet, and
+/// their places on hosts, if these are given.
 fn ranks(
-    cli: &mut Cli,
-    further: Option<Vec<OsString>>,
-    vars: allocation::Vars,
+    cli: &Cli,
+    further: Vec<Further>,
+    hosts: Option<&[HostSlots]>,
 ) -> Result<(Spec, Option<Vec<HostPart>>), clap::Error> {
     let refused = |why: String| Cli::command().error(ErrorKind::ValueValidation, why);
     let is_counted = cli.ranks.is_some() && cli.nodes.is_none();
-    let hosts = hosts(cli, vars)?;
-    if further.is_some() && !(is_counted && (cli.ppn.is_none() || hosts.is_some())) {
+    if !further.is_empty() && !(is_counted && (cli.ppn.is_none() || hosts.is_some())) {
         let why = "give each program its number of ranks by -n; --nodes is for one program, and so \
                    is --ppn without hosts";
         return Err(programs::refused(ErrorKind::ArgumentConflict, why));
     }
     let place = |hosts: &[HostSlots], ranks| run::place(hosts, ranks, cli.ppn).map_err(refused);
-    let ranks = match (&hosts, cli.ranks) {
+    let ranks = match (hosts, cli.ranks) {
         (Some(_), Some(ranks)) => ranks,
         (Some(hosts), None) => place(hosts, None)?.iter().map(|part| part.ranks).sum(),
         (None, _) => size(cli)?.0,
     };
     let mut spec = Spec::new("", ranks);
-    if let Some(further) = further {
-        programs::add(&mut spec, further, &cli.env_of_all)?;
-    }
-    let parts = hosts.map(|hosts| place(&hosts, Some(spec.ranks))).transpose()?;
+    programs::add(&mut spec, further, &cli.env_of_all)?;
+    let parts = hosts.map(|hosts| place(hosts, Some(spec.ranks))).transpose()?;
     Ok((spec, parts))
 }
 
-fn spec(
-    mut cli: Cli,
-    further: Option<Vec<OsString>>,
-    vars: allocation::Vars,
-) -> Result<Spec, clap::Error> {
-    let (mut spec, parts) = ranks(&mut cli, further, vars)?;
-    spec.config = config(&cli, parts.as_ref().is_some_and(|parts| parts.len() > 1))?;
+/// A job, on hosts if some are given.
+fn spec(cli: Cli, further: Vec<Further>, given: Option<Given>) -> Result<Spec, clap::Error> {
+    let (mut spec, parts) = ranks(&cli, further, given.as_ref().map(|given| &*given.hosts))?;
+    let is_across = parts.as_ref().is_some_and(|parts| parts.len() > 1);
+    let across_by = given.filter(|_| is_across).map(|given| given.by);
+    spec.config = config(&cli, across_by.as_deref())?;
     spec.nodes = spec.config.nodes_of(spec.ranks);
     spec.remote = parts.map(|parts| {
         let words = |line: String| line.split_whitespace().map(OsString::from).collect();
@@ -498,6 +525,7 @@ fn spec(
     spec.wait_timeout = cli.wait_timeout;
     spec.hints = cli.hint;
     spec.progress_agent = !cli.no_progress_agent;
+    spec.pmi = !cli.no_pmi;
     spec.explain = cli.explain;
     spec.stdin = Stdin::Inherit;
     spec.dedicated = true;
@@ -518,22 +546,37 @@ fn main() -> ExitCode {
     let (line, next) = habits::translate(&Cli::command(), args).unwrap_or_else(|why| {
         Cli::command().error(ErrorKind::UnknownArgument, why).exit();
     });
-    let cli = Cli::parse_from(line);
+    let expanded = job_file::expand(&Cli::command(), line, next);
+    let (line, further) = expanded.unwrap_or_else(|error| error.exit());
+    let mut cli = Cli::parse_from(line);
+    if let Some(code) = answered(&cli) {
+        return code;
+    }
+    let given = hosts(&mut cli, &|name| std::env::var_os(name));
+    let spec = given.and_then(|given| spec(cli, further, given));
+    run_job(&spec.unwrap_or_else(|error| error.exit()))
+}
+
+/// What ends a call that runs no job: it asks for something else, or is one of several.
+fn answered(cli: &Cli) -> Option<ExitCode> {
     if cli.help_config {
-        return print(&Config::settings_help());
+        return Some(print(&Config::settings_help()));
     }
-    if let Some((variable, value)) = run::one_of_several() {
-        complain(&format!(
-            "{variable}={value} says that this is one of several processes of rma-run, each of \
-             which would run a job of its own; start one, outside of the other launcher, or have \
-             that start the program itself (`srun --mpi=pmi2 PROGRAM`, `mpiexec -n N PROGRAM`); \
-             `env -u {variable} rma-run` runs a job of its own on purpose"
-        ));
-        return MISUSED.into();
+    if let (true, Some(file)) = (cli.explain, &cli.file) {
+        complain(&format!("explain: options of {}, where they are not typed", file.display()));
     }
-    let spec = spec(cli, next, &|name| std::env::var_os(name));
-    let spec = spec.unwrap_or_else(|error| error.exit());
-    match run::run(&spec) {
+    let (variable, value) = run::one_of_several()?;
+    complain(&format!(
+        "{variable}={value} says that this is one of several processes of rma-run, each of which \
+         would run a job of its own; start one, outside of the other launcher, or have that start \
+         the program itself (`srun --mpi=pmi2 PROGRAM`, `mpiexec -n N PROGRAM`); `env -u \
+         {variable} rma-run` runs a job of its own on purpose"
+    ));
+    Some(MISUSED.into())
+}
+
+fn run_job(spec: &Spec) -> ExitCode {
+    match run::run(spec) {
         Ok(report) => report.exit_code().into(),
         Err(error) => {
             complain(&error);
@@ -566,6 +609,12 @@ fn complain(error: &dyn std::fmt::Display) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parsed(line: &[&str], vars: allocation::Vars) -> Result<Spec, clap::Error> {
+        let mut cli = Cli::try_parse_from(line).unwrap();
+        let given = hosts(&mut cli, vars)?;
+        spec(cli, Vec::new(), given)
+    }
 
     #[test]
     fn what_follows_the_program_belongs_to_it() {
@@ -615,7 +664,7 @@ mod tests {
                 _ => None,
             };
             let line = [&["rma-run"], line, &["prog"]].concat();
-            spec(Cli::try_parse_from(line).unwrap(), None, &vars).map(|spec| {
+            parsed(&line, &vars).map(|spec| {
                 let hosts = spec.remote.map_or(0, |remote| remote.hosts.len());
                 (spec.ranks, hosts)
             })
@@ -630,16 +679,13 @@ mod tests {
         assert_eq!(of(&[], "elsewhere", "2").unwrap(), (2, 1), "a shell of salloc");
         assert!(of(&["-n", "5"], "n[1-2]", "2(x2)").is_err());
         assert!(of(&["-n", "5"], "n[", "2").is_err());
-        let line = Cli::try_parse_from(["rma-run", "prog"]).unwrap();
-        let missing = spec(line, None, &|_| None).unwrap_err().to_string();
+        let missing = parsed(&["rma-run", "prog"], &|_| None).unwrap_err().to_string();
         assert!(missing.contains("-n N"), "{missing}");
     }
 
     #[test]
     fn agents_are_switched_off_by_an_option() {
-        let agents = |line: &[&str]| {
-            spec(Cli::try_parse_from(line).unwrap(), None, &|_| None).unwrap().progress_agent
-        };
+        let agents = |line: &[&str]| parsed(line, &|_| None).unwrap().progress_agent;
         assert!(agents(&["rma-run", "-n", "2", "prog"]));
         assert!(!agents(&["rma-run", "-n", "2", "--no-progress-agent", "prog"]));
     }
@@ -657,7 +703,7 @@ mod tests {
             file("second", "# again\noutstanding_messages = 2\nunexpected_bytes = 1 MiB\n");
         let line = ["rma-run", "-n", "4", "--config", "unexpected_bytes=7"];
         let files = ["--config-file", &first, "--config-file", &second, "prog"];
-        let parsed = |line: &[&str]| spec(Cli::try_parse_from(line).unwrap(), None, &|_| None);
+        let parsed = |line: &[&str]| parsed(line, &|_| None);
         let asked = parsed(&[&line[..], &files[..]].concat()).unwrap();
         let config = &asked.config;
         assert_eq!(
@@ -685,7 +731,7 @@ mod tests {
 
     #[test]
     fn transports_and_providers_are_settings() {
-        let parsed = |line: &[&str]| spec(Cli::try_parse_from(line).unwrap(), None, &|_| None);
+        let parsed = |line: &[&str]| parsed(line, &|_| None);
         let asked = ["rma-run", "-n", "2", "--transport", "ofi", "--provider", "tcp", "prog"];
         let config = parsed(&asked).unwrap().config;
         assert_eq!(config.provider(), Some("tcp"));

@@ -14,21 +14,21 @@ Behind \":\" stand options of one program: -n, --env and --wdir. Those of the wh
 its first program. If the \":\" is meant for a program, write -- in front of that program.";
 
 /// What stands behind a ":".
-#[derive(Debug, Parser)]
+#[derive(Debug, Clone, Parser)]
 #[command(name = "rma-run … :", disable_help_flag = true, after_help = BEFORE)]
 #[command(override_usage = "rma-run … : -n <N> [--env KEY=VALUE] [--wdir DIR] <PROGRAM> [ARGS]...")]
-struct Further {
+pub(crate) struct Further {
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = parse_ranks)]
-    ranks: u32,
+    pub(crate) ranks: u32,
 
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_variable)]
-    env: Vec<(OsString, OsString)>,
+    pub(crate) env: Vec<(OsString, OsString)>,
 
     #[arg(long, value_name = "DIR")]
-    wdir: Option<PathBuf>,
+    pub(crate) wdir: Option<PathBuf>,
 
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
-    command: Vec<OsString>,
+    pub(crate) command: Vec<OsString>,
 }
 
 /// What is said of several programs is wrong.
@@ -36,20 +36,27 @@ pub(crate) fn refused(kind: ErrorKind, why: &str) -> clap::Error {
     Further::command().error(kind, format!("{why}\n\n{BEFORE}"))
 }
 
-/// Adds the programs that `args` name to a job, which has its first program already. `everywhere`
-/// are variables of all.
-pub(crate) fn add(
-    spec: &mut Spec,
-    args: Vec<OsString>,
-    everywhere: &[(OsString, OsString)],
-) -> Result<(), clap::Error> {
-    let mut next = Some(args);
+/// The programs that `args` name.
+pub(crate) fn parse(args: Vec<OsString>) -> Result<Vec<Further>, clap::Error> {
+    let (mut all, mut next) = (Vec::new(), Some(args));
     while let Some(args) = next {
         let line = [vec![OsString::from("rma-run")], args].concat();
         let (line, rest) = habits::translate(&Further::command(), line)
             .map_err(|why| refused(ErrorKind::UnknownArgument, &why))?;
         next = rest;
-        let Further { ranks, env, wdir, command } = Further::try_parse_from(line)?;
+        all.push(Further::try_parse_from(line)?);
+    }
+    Ok(all)
+}
+
+/// Adds further programs to a job, which has its first one already. `everywhere` are variables of
+/// all.
+pub(crate) fn add(
+    spec: &mut Spec,
+    further: Vec<Further>,
+    everywhere: &[(OsString, OsString)],
+) -> Result<(), clap::Error> {
+    for Further { ranks, env, wdir, command } in further {
         let Some(all) = spec.ranks.checked_add(ranks) else {
             let why = format!("{ranks} more ranks than {} are too many", spec.ranks);
             return Err(refused(ErrorKind::InvalidValue, &why));
@@ -74,7 +81,8 @@ mod tests {
     fn added(line: &[&str]) -> Result<Spec, clap::Error> {
         let mut spec = Spec::new("a", 2);
         let everywhere = [("ALL".into(), "1".into())];
-        add(&mut spec, line.iter().map(OsString::from).collect(), &everywhere)?;
+        let further = parse(line.iter().map(OsString::from).collect())?;
+        add(&mut spec, further, &everywhere)?;
         Ok(spec)
     }
 

@@ -19,6 +19,9 @@ pub const SECRET_VAR: &str = "RMA_SECRET_FD";
 /// The file that this process inherited with the words in which it tells what it does, as
 /// `DESCRIPTOR:DEVICE:INODE`. A rank can do without.
 pub const BULLETIN_VAR: &str = "RMA_BULLETIN_FD";
+/// The socket that this process inherited to speak PMI-1 with `rma-run`, as
+/// `DESCRIPTOR:DEVICE:INODE`: which `PMI_FD` is meant for programs of MPI, and for nobody else.
+pub const PMI_VAR: &str = "RMA_PMI_FD";
 
 /// The job's name, which no other job has: what is left of a killed job is found by it.
 pub const JOB_VAR: &str = "RMA_JOB_ID";
@@ -161,7 +164,7 @@ pub enum StartError {
     /// The launcher could not be reached, or went away.
     #[error(
         "rank {rank} lost the launcher at {address} while it {doing}: {source}; \
-         is the rma-run that started this program still running?"
+         is rma-run, or under another launcher rank 0, still running?"
     )]
     Lost {
         /// This process' rank.
@@ -260,14 +263,17 @@ crate::debug_as_display!(StartError);
 pub fn detect(vars: &dyn Fn(&str) -> Option<OsString>) -> Result<Start, StartError> {
     const OURS: [&str; 3] = [BOOTSTRAP_VAR, RANK_VAR, SECRET_VAR];
     let Some(seen) = OURS.into_iter().find(|name| vars(name).is_some()) else {
-        if let Some(managed) = pmi::find(vars)? {
+        let others = pmi::of_others(vars);
+        if let Some(managed) = pmi::find(&others)? {
             return Ok(Start::Managed(managed));
         }
-        foreign::refuse(vars)?;
+        foreign::refuse(&others)?;
         return Ok(Start::Alone);
     };
     let get = |name| vars(name).ok_or(StartError::Incomplete { seen, missing: name });
     let [bootstrap, rank, secret] = [get(BOOTSTRAP_VAR)?, get(RANK_VAR)?, get(SECRET_VAR)?];
+    // What a rank starts is no rank, of MPI either.
+    vars(PMI_VAR).iter().for_each(|name| inherited::keep(name));
     Ok(Start::Launched(Settings {
         bootstrap: parse_address(&bootstrap)?,
         rank: parse_rank(&rank)?,

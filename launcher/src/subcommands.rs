@@ -11,6 +11,7 @@ use clap::{CommandFactory, Parser};
 use rma_launcher::run::doctor::{self, Health};
 use rma_launcher::run::query::{self, QueryError, Stage, Top, Why};
 
+use crate::joins::{self, JoinJob, Serve};
 use crate::{pages, parse_seconds, print};
 
 /// From one look at a job to the next.
@@ -91,6 +92,12 @@ pub(crate) const ALL: &[Subcommand] = &[
         name: "doctor",
         run: |args| doctor(&Doctor::parse_from(args)),
         command: Doctor::command,
+    },
+    Subcommand { name: "serve", run: joins::serve, command: Serve::options },
+    Subcommand {
+        name: "join",
+        run: |args| joins::join(JoinJob::parse_from(args)),
+        command: JoinJob::command,
     },
     Subcommand {
         name: "completions",

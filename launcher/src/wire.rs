@@ -272,12 +272,17 @@ pub(crate) fn write<T: Wire>(mut to: impl Write, message: &T) -> io::Result<()> 
 }
 
 /// Reads one frame of at most `max` bytes.
-pub(crate) fn read<T: Wire>(mut from: impl Read, max: usize) -> io::Result<T> {
+pub(crate) fn read<T: Wire>(from: impl Read, max: usize) -> io::Result<T> {
+    decode(&read_body(from, max)?)
+}
+
+/// The same, without understanding it.
+pub(crate) fn read_body(mut from: impl Read, max: usize) -> io::Result<Vec<u8>> {
     let mut prefix = [0; 4];
     from.read_exact(&mut prefix)?;
     let mut body = vec![0; announced(prefix, max)?];
     from.read_exact(&mut body)?;
-    decode(&body)
+    Ok(body)
 }
 
 /// Whether the other side hung up, rather than not being there or talking nonsense.

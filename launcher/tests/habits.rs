@@ -71,7 +71,9 @@ fn one_launcher_of_several_is_refused() {
         ("PMI_ID", "1"),
         ("PMIX_RANK", "3"),
         ("PBS_TASKNUM", "2"),
-        ("LSF_PM_TASKID", "2"),
+        ("LSF_PM_TASKID", "1"),
+        ("MV2_COMM_WORLD_SIZE", "2"),
+        ("PALS_SIZE", "2"),
     ];
     for (name, value) in several {
         let output = with(&[(name, value)]);
@@ -87,7 +89,8 @@ fn one_launcher_of_several_is_refused() {
         &[("PMI_SIZE", "1"), ("PMI_RANK", "0")],
         &[("OMPI_COMM_WORLD_SIZE", "1"), ("PMIX_RANK", "0")],
         &[("PBS_TASKNUM", "1")],
-        &[("LSF_PM_TASKID", "1")],
+        &[("LSF_PM_TASKID", "1"), ("LSB_DJOB_NUMPROC", "1")],
+        &[("LSB_DJOB_NUMPROC", "4")],
     ];
     for vars in one {
         let output = with(vars);

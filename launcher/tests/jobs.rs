@@ -106,11 +106,14 @@ fn numbers_of_ranks_that_make_no_sense_are_refused() {
 #[test]
 fn a_limit_of_descriptors_is_named() {
     let mut limited = std::process::Command::new("sh");
-    let script = format!("ulimit -n 512; exec {} -n 200 true", env!("CARGO_BIN_EXE_rma-run"));
+    let run = env!("CARGO_BIN_EXE_rma-run");
+    let script = format!("ulimit -n 512; {run} --no-pmi -n 200 true; exec {run} -n 200 true");
     let output = limited.args(["-c", &script]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let text = stderr(&output);
-    assert!(text.contains("512 open files") && text.contains("room for 118"), "{text}");
+    let [without, with] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
+    assert!(without.contains("512 open files") && without.contains("room for 118"), "{text}");
+    assert!(with.contains("5 a rank (4 with --no-pmi), leaves room for 94"), "{text}");
 }
 
 #[test]
@@ -493,4 +496,41 @@ fn ranks_that_were_started_end_when_a_later_one_cannot_be() {
         assert_eq!(text.lines().count(), 1, "{text}");
         assert_eq!(left_behind(&mark), []);
     }
+}
+
+#[test]
+fn a_job_may_stand_in_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("job.toml");
+    let file = path.to_str().unwrap();
+    let text = r#"
+        label = true
+        oversubscribe = true
+        env = { OF = "all" }
+
+        [[program]]
+        n = 1
+        command = ["sh", "-c", "echo first $OF $OWN $RMA_SIZE"]
+        env = { OWN = "a" }
+
+        [[program]]
+        n = 2
+        command = ["sh", "-c", "echo second $OF $OWN; pwd"]
+        wdir = "/"
+    "#;
+    std::fs::write(&path, text).unwrap();
+    let output = job(&["--file", file]);
+    succeeds(&output);
+    let expected = ["[0] first all a 3", "[1] /", "[1] second all", "[2] /", "[2] second all"];
+    assert_eq!(sorted(&output), expected);
+    // What is typed goes before it.
+    let output = job(&["--file", file, "--env", "OF=typed", "-n", "2", "sh", "-c", "echo $OF"]);
+    assert_eq!(sorted(&output), ["[0] typed", "[1] typed"], "{}", stderr(&output));
+    let output = job(&["--explain", "--file", file]);
+    assert!(stderr(&output).contains(&format!("explain: options of {file}")), "{output:?}");
+
+    std::fs::write(&path, "label = true\nlimit = 3\n").unwrap();
+    let output = job(&["--file", file, "-n", "1", "echo", "ran"]);
+    assert_eq!((output.status.code(), &*stdout(&output)), (Some(2), ""));
+    assert!(stderr(&output).contains("job.toml, line 2: \"limit\" is not known"), "{output:?}");
 }

@@ -96,6 +96,7 @@ impl Window {
     /// # Errors
     ///
     /// [`RmaError::Persist`] where the part lies on storage; memory has none.
+    #[inline]
     pub fn sync(&self) -> Result<(), RmaError> {
         grant::wait(None);
         self.engine().transport.touches(Touch::Look);

@@ -1,6 +1,7 @@
 //! Accumulates of single elements and of arrays.
 use super::TARGET;
 use crate::Result;
+use crate::aligned::Aligned;
 use crate::bench::{Bench, row};
 use crate::measure::Work;
 use crate::raw::{HAS_ADD_F64, Raw};
@@ -55,12 +56,12 @@ fn integers_by_atomics(
     part: &Raw<'_>,
     bytes: usize,
 ) -> Result<()> {
-    let operands = vec![1i64; bytes / 8];
+    let operands = Aligned::new(1i64, bytes / 8);
     bench.alone(
         row("accumulate i64 sum").bytes(bytes),
         &mut |n| {
             for _ in 0..n {
-                epoch.accumulate(TARGET, 0, Op::Sum, black_box(&operands))?;
+                epoch.accumulate(TARGET, 0, Op::Sum, black_box(&operands[..]))?;
             }
             Ok(())
         },
@@ -81,10 +82,10 @@ fn integers_by_lock(
     part: &Raw<'_>,
     bytes: usize,
 ) -> Result<()> {
-    let operands = vec![1i64; bytes / 8];
+    let operands = Aligned::new(1i64, bytes / 8);
     let mut ours = |n| {
         for _ in 0..n {
-            epoch.accumulate(TARGET, 0, Op::Sum, black_box(&operands))?;
+            epoch.accumulate(TARGET, 0, Op::Sum, black_box(&operands[..]))?;
         }
         Ok(())
     };
@@ -123,7 +124,7 @@ fn one_with_value(bench: &mut Bench<'_>, epoch: &LockAll<'_>, part: &Raw<'_>) ->
         &mut |n| {
             for _ in 0..n {
                 epoch.get_accumulate(TARGET, 0, Op::Sum, &[black_box(1i64)], &mut before)?;
-                black_box(&before);
+                black_box(&before[..]);
             }
             Ok(())
         },
@@ -142,18 +143,19 @@ fn array_with_values(
     part: &Raw<'_>,
     bytes: usize,
 ) -> Result<()> {
-    let operands = vec![1.0f64; bytes / 8];
-    let (mut before, mut other) = (vec![0.0f64; bytes / 8], vec![0.0f64; bytes / 8]);
+    let operands = Aligned::new(1.0f64, bytes / 8);
+    let (mut before, mut other) =
+        (Aligned::new(0.0f64, bytes / 8), Aligned::new(0.0f64, bytes / 8));
     let mut ours = |n| {
         for _ in 0..n {
-            epoch.get_accumulate(TARGET, 0, Op::Sum, black_box(&operands), &mut before)?;
-            black_box(&before);
+            epoch.get_accumulate(TARGET, 0, Op::Sum, black_box(&operands[..]), &mut before[..])?;
+            black_box(&before[..]);
         }
         Ok(())
     };
     let mut plain = |n: u64| {
         for _ in 0..n {
-            part.read_memcpy(black_box(bytemuck::cast_slice_mut(&mut other)));
+            part.read_memcpy(black_box(bytemuck::cast_slice_mut(&mut other[..])));
             part.add_f64(black_box(&operands));
         }
         Ok(())
@@ -215,10 +217,10 @@ fn of_f64(bench: &mut Bench<'_>, epoch: &LockAll<'_>, part: &Raw<'_>) -> Result<
 
 fn arrays(bench: &mut Bench<'_>, epoch: &LockAll<'_>, part: &Raw<'_>) -> Result<()> {
     for bytes in SIZES {
-        let operands = vec![1.0f64; bytes / 8];
+        let operands = Aligned::new(1.0f64, bytes / 8);
         let mut ours = |n| {
             for _ in 0..n {
-                epoch.accumulate(TARGET, 0, Op::Sum, black_box(&operands))?;
+                epoch.accumulate(TARGET, 0, Op::Sum, black_box(&operands[..]))?;
             }
             Ok(())
         };

@@ -1,6 +1,7 @@
 //! Large puts and gets, one way and both ways.
 use super::TARGET;
 use crate::Result;
+use crate::aligned::Aligned;
 use crate::bench::{Bench, row};
 use crate::measure::Work;
 use crate::raw::{HAS_NON_TEMPORAL, Raw};
@@ -56,7 +57,7 @@ struct Side<'a, 'w> {
 
 impl Side<'_, '_> {
     fn all(&self, bench: &mut Bench<'_>) -> Result<()> {
-        let mut buffer = vec![7u8; LARGEST];
+        let mut buffer = Aligned::new(7u8, LARGEST);
         for bytes in SIZES {
             if bytes >= LARGE {
                 bench.set_rounds(LARGE_ROUNDS);

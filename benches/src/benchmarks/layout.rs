@@ -3,6 +3,7 @@
 
 use super::TARGET;
 use crate::Result;
+use crate::aligned::Aligned;
 use crate::bench::{Bench, row};
 use rma::{BasicElement, Element, Layout, Op, View};
 use std::hint::black_box;
@@ -81,7 +82,8 @@ fn transposes<E: Element>(bench: &mut Bench<'_>, name: &str, one: E) -> Result<(
         let dense = Layout::element::<E>();
         let column = dense.vector(SIDE as u64, 1, SIDE as i64)?;
         let columns = column.resized(0, size_of::<E>() as i64)?;
-        let (mut buffer, mut other) = (vec![one; SIDE * SIDE], vec![one; SIDE * SIDE]);
+        let (mut buffer, mut other) =
+            (Aligned::new(one, SIDE * SIDE), Aligned::new(one, SIDE * SIDE));
         let bytes = size_of_val(&buffer[..]);
         let epoch = window.lock_all()?;
         for rows_there in [false, true] {
@@ -181,7 +183,8 @@ fn vector<E: Element>(bench: &mut Bench<'_>, blocks: usize, element: E, name: &s
         let by_hand = Spaced::<E, 2>::new(window.shared_query(TARGET)?);
         let dense = Layout::element::<E>();
         let every_other = dense.vector(blocks as u64, 1, 2)?;
-        let (mut buffer, mut other) = (vec![element; blocks], vec![element; blocks]);
+        let (mut buffer, mut other) =
+            (Aligned::new(element, blocks), Aligned::new(element, blocks));
         let bytes = size_of_val(&buffer[..]);
         let epoch = window.lock_all()?;
         bench.alone(
@@ -235,7 +238,7 @@ fn accumulate<E: BasicElement, const APART: usize>(
         let by_hand = Spaced::<E, APART>::new(window.shared_query(TARGET)?);
         let dense = Layout::element::<E>();
         let spaced = dense.vector(blocks as u64, 1, APART as i64)?;
-        let operands = vec![one; blocks];
+        let operands = Aligned::new(one, blocks);
         let epoch = window.lock_all()?;
         bench.alone(
             row(format!("accumulate {name}")).bytes(size_of_val(&operands[..])).goal(GOAL_ADD),

@@ -1,6 +1,7 @@
 //! How much of a transfer is hidden behind what its origin computes meanwhile.
 use super::TARGET;
 use crate::Result;
+use crate::aligned::Aligned;
 use crate::bench::{Bench, row};
 use rma::{LockAll, Window};
 use std::hint::black_box;
@@ -31,7 +32,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
 
 fn all(bench: &mut Bench<'_>, window: &Window, path: &str) -> Result<()> {
     let epoch = window.lock_all()?;
-    let small = vec![7u8; EAGER];
+    let small = Aligned::new(7u8, EAGER);
     hidden(bench, &format!("put of 8 KiB and flush, {path}"), |steps| {
         epoch.put(TARGET, 0, black_box(&small[..]))?;
         compute(steps);

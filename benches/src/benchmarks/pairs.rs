@@ -1,6 +1,7 @@
 //! One origin with several targets, and several pairs of ranks at once.
 use super::TARGET;
 use crate::Result;
+use crate::aligned::Aligned;
 use crate::bench::{Bench, row};
 use crate::measure::Work;
 use crate::raw::Raw;
@@ -14,7 +15,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let world = bench.world();
     let window = world.window(SIZES[1], 1).allocate()?;
     for bytes in SIZES {
-        let buffer = vec![7u8; bytes];
+        let buffer = Aligned::new(7u8, bytes);
         if bench.is_first() {
             in_turn(bench, &window, &buffer)?;
         }

@@ -1,6 +1,7 @@
 //! Operations by messages, and what their target does meanwhile (FEATURES A9).
 use super::TARGET;
 use crate::Result;
+use crate::aligned::Aligned;
 use crate::bench::{Bench, row};
 use crate::machine::cpu_ns;
 use crate::record::Unit;
@@ -101,7 +102,7 @@ fn name(what: &str, target: Target) -> String {
 }
 
 fn put(bench: &mut Bench<'_>, name: String, epoch: &LockAll<'_>, bytes: usize) -> Result<()> {
-    let buffer = vec![7u8; bytes];
+    let buffer = Aligned::new(7u8, bytes);
     bench.alone(
         row(name).bytes(bytes),
         &mut |n| {

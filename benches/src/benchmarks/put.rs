@@ -1,6 +1,7 @@
 //! Small puts and gets.
 use super::TARGET;
 use crate::Result;
+use crate::aligned::Aligned;
 use crate::bench::{Bench, row};
 use crate::raw::Raw;
 use rma::LockAll;
@@ -115,7 +116,7 @@ fn latency_of(
     bytes: usize,
 ) -> Result<()> {
     // Every work uses the same buffer, one at a time.
-    let buffer = RefCell::new(vec![7u8; bytes]);
+    let buffer = RefCell::new(Aligned::new(7u8, bytes));
     bench.alone(
         row("put + flush").bytes(bytes),
         &mut |n| {

@@ -2,10 +2,11 @@
 //! round of them.
 use super::TARGET;
 use crate::Result;
+use crate::aligned::{Aligned, Line};
 use crate::bench::{Bench, row};
 use crate::measure::Work;
 use crate::raw::Raw;
-use rma::{LockAll, Op, Refused, Request, RmaError};
+use rma::{Element, LockAll, Op, Refused, Request, RmaError};
 use std::cell::RefCell;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
@@ -140,7 +141,7 @@ impl Rates<'_, '_, '_> {
 
     fn puts(&mut self, bytes: usize) -> Result<()> {
         let (epoch, part) = (self.epoch, self.part);
-        let origin = vec![7u8; PART];
+        let origin = Aligned::new(7u8, PART);
         let put = |i| {
             let (at, disp) = place(i, bytes);
             epoch.put(TARGET, disp, black_box(&origin[at..at + bytes]))
@@ -175,7 +176,7 @@ impl Rates<'_, '_, '_> {
 
     fn gets(&mut self, bytes: usize) -> Result<()> {
         let (epoch, part) = (self.epoch, self.part);
-        let buffer = RefCell::new(vec![7u8; PART]);
+        let buffer = RefCell::new(Aligned::new(7u8, PART));
         let get = |i| {
             let (at, disp) = place(i, bytes);
             epoch.get(TARGET, disp, black_box(&mut buffer.borrow_mut()[at..at + bytes]))
@@ -189,9 +190,14 @@ impl Rates<'_, '_, '_> {
 
     /// Rounds of requests: all are made, and then all are waited for.
     fn requests(&mut self, bytes: usize) -> Result<()> {
-        let (epoch, part) = (self.epoch, self.part);
-        let other = RefCell::new(vec![7u8; PART]);
-        let mut buffers = vec![vec![7u8; bytes]; PLACES as usize];
+        let lines = || vec![Line([7; 64]); bytes / size_of::<Line>()];
+        if bytes == 8 { self.requests_of(|| vec![7u64]) } else { self.requests_of(lines) }
+    }
+
+    fn requests_of<E: Element>(&mut self, buffer: impl Fn() -> Vec<E>) -> Result<()> {
+        let (epoch, part, bytes) = (self.epoch, self.part, size_of_val(&buffer()[..]));
+        let other = RefCell::new(Aligned::new(7u8, PART));
+        let mut buffers: Vec<_> = (0..PLACES).map(|_| buffer()).collect();
         let mut rput = |n| {
             rounds(n, &mut buffers, |i, buffer| epoch.rput(TARGET, place(i, bytes).1, buffer))?;
             Ok(epoch.flush(TARGET)?)
@@ -254,10 +260,10 @@ impl Rates<'_, '_, '_> {
 }
 
 /// Makes `n` requests by `make`, [`PLACES`] at a time; a request owns its buffer and gives it back.
-fn rounds<'w>(
+fn rounds<'w, E: Element>(
     n: u64,
-    buffers: &mut Vec<Vec<u8>>,
-    make: impl Fn(u64, Vec<u8>) -> std::result::Result<Request<'w, Vec<u8>>, Refused<Vec<u8>>>,
+    buffers: &mut Vec<Vec<E>>,
+    make: impl Fn(u64, Vec<E>) -> std::result::Result<Request<'w, Vec<E>>, Refused<Vec<E>>>,
 ) -> Result<()> {
     let mut under_way = Vec::with_capacity(buffers.len());
     let mut left = n;

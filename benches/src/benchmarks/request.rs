@@ -1,9 +1,10 @@
 //! Transfers with a request, waited for at once.
 use super::TARGET;
 use crate::Result;
+use crate::aligned::{Aligned, Line};
 use crate::bench::{Bench, row};
 use crate::raw::Raw;
-use rma::LockAll;
+use rma::{Element, LockAll};
 use std::hint::black_box;
 
 const SIZES: [usize; 6] = [8, 64, 512, 4 << 10, 64 << 10, 1 << 20];
@@ -15,7 +16,10 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
         let part = Raw::new(&window.shared_query(TARGET)?);
         let epoch = window.lock_all()?;
         for bytes in SIZES {
-            of(bench, &epoch, &part, bytes)?;
+            match bytes {
+                8 => of(bench, &epoch, &part, vec![7u64])?,
+                _ => of(bench, &epoch, &part, vec![Line([7; 64]); bytes / size_of::<Line>()])?,
+            }
         }
         epoch.unlock()?;
     }
@@ -23,10 +27,15 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     Ok(window.free()?)
 }
 
-fn of(bench: &mut Bench<'_>, epoch: &LockAll<'_>, part: &Raw<'_>, bytes: usize) -> Result<()> {
-    // A request owns its buffer and gives it back.
-    let mut buffer = vec![7u8; bytes];
-    let mut other = vec![7u8; bytes];
+/// A request owns its buffer and gives it back.
+fn of<E: Element>(
+    bench: &mut Bench<'_>,
+    epoch: &LockAll<'_>,
+    part: &Raw<'_>,
+    mut buffer: Vec<E>,
+) -> Result<()> {
+    let bytes = size_of_val(&buffer[..]);
+    let mut other = Aligned::new(7u8, bytes);
     bench.alone(
         row("rput + wait").bytes(bytes),
         &mut |n| {

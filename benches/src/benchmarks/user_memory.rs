@@ -1,6 +1,7 @@
 //! Windows over memory of the user.
 use super::TARGET;
 use crate::Result;
+use crate::aligned::Aligned;
 use crate::bench::{Bench, row};
 use crate::raw::{Raw, RawTarget, leaked};
 use rma::{LockAll, Window};
@@ -32,7 +33,7 @@ fn puts(
     copy: Copy<'_>,
 ) -> Result<()> {
     for bytes in SIZES {
-        let buffer = vec![7u8; bytes];
+        let buffer = Aligned::new(7u8, bytes);
         bench.alone(
             row(name).bytes(bytes),
             &mut |n| {

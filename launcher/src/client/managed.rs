@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
@@ -11,7 +11,7 @@ use super::{Client, HELLO_TIMEOUT, end_with_parent};
 use crate::pmi::{Card, Managed, Session};
 use crate::serve::{Door, GRACE};
 use crate::start::{Secret, Settings, StartError};
-use crate::wire::RANKS_MAX;
+use crate::wire::{RANKS_MAX, Refusal};
 
 /// How long an address of rank 0 may take to answer while there are others: a network may swallow
 /// what is sent there.
@@ -156,15 +156,57 @@ fn reach(
     launcher: &'static str,
     guarded: &Arc<Guarded>,
 ) -> Result<Client, StartError> {
-    let mut failed = None;
+    let (mut failed, deadline) = (None, Instant::now() + HELLO_TIMEOUT);
     for (settings, left) in places.iter().zip((0..places.len()).rev()) {
         let reached_in = if left > 0 { REACHED_IN } else { HELLO_TIMEOUT };
-        match Client::greeted_with(settings, Some(guarded), reached_in) {
+        match Client::greeted_with(settings, Some(guarded), reached_in, deadline) {
             Ok(client) => return Ok(client),
-            Err(error @ StartError::Refused { .. }) => return Err(error),
+            Err(error @ StartError::Refused { .. }) => return Err(of_rank_0(error, launcher)),
             Err(error) => failed = failed.or(Some(error)),
+        }
+        if Instant::now() >= deadline {
+            break;
         }
     }
     let nowhere = || StartError::NoJob { launcher, why: "rank 0 has no address".to_owned() };
-    Err(failed.unwrap_or_else(nowhere))
+    Err(failed.map_or_else(nowhere, |error| of_rank_0(error, launcher)))
+}
+
+/// What a rank is told that rank 0 does not let in: `rma-run`, and the variables that it sets, have
+/// no part in such a job.
+fn of_rank_0(error: StartError, launcher: &'static str) -> StartError {
+    let why = match error {
+        StartError::Unknown { rank, address } => {
+            format!("rank 0 at {address} refused rank {rank}: its secret is that of another job")
+        }
+        StartError::NotTheLauncher(address) => {
+            format!("whoever listens at {address} is not rank 0 of this job")
+        }
+        StartError::Refused { rank, why: Refusal::RankTaken } => format!(
+            "rank 0 refused rank {rank}: another process is this rank already; a program that a \
+             rank starts is no rank: start it without what the launcher has set"
+        ),
+        StartError::Refused { rank, why } => format!("rank 0 refused rank {rank}: {why}"),
+        other => return other,
+    };
+    StartError::NoJob { launcher, why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_rank_0_refuses_names_no_variable_of_rma_run() {
+        let address: SocketAddr = "127.0.0.1:4711".parse().unwrap();
+        for error in [
+            StartError::Unknown { rank: 1, address },
+            StartError::NotTheLauncher(address),
+            StartError::Refused { rank: 1, why: Refusal::RankTaken },
+        ] {
+            let text = of_rank_0(error, "srun").to_string();
+            assert!(text.contains("srun") && text.contains("rank 0"), "{text}");
+            assert!(!text.contains("RMA_"), "{text}");
+        }
+    }
 }

@@ -4,13 +4,13 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::message::{self, LONGEST, Message, PREFIX, frame, line};
 use super::places;
 
-/// How long a server may take for its first word. Later ones wait for the slowest rank.
-const FIRST_WORD: Duration = Duration::from_secs(60);
+/// How long a server may take for an answer that waits for no other rank.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// Which ranks are on which node.
 const MAPPING: &str = "PMI_process_mapping";
 
@@ -68,6 +68,9 @@ pub(super) struct Lines {
     space: String,
     /// Bytes of a value at most.
     longest: usize,
+    patience: Duration,
+    /// When the answer that is read now has to be here, unless it waits for other ranks.
+    until: Option<Instant>,
 }
 
 /// What failed, and how.
@@ -75,16 +78,26 @@ type Answer<T> = Result<T, String>;
 
 impl Lines {
     /// Begins a session. Behind a port, `id` names this process; else rank and size are known.
+    /// An answer takes no longer than `patience`, unless it waits for other ranks.
     pub(super) fn open(
         stream: Stream,
         dialect: Dialect,
         place: Option<(u32, u32)>,
         id: &str,
+        patience: Duration,
     ) -> Answer<Lines> {
         let (rank, size) = place.unwrap_or_default();
-        let (input, space) = (Vec::new(), String::new());
-        let mut lines = Lines { stream, dialect, input, rank, size, space, longest: LONGEST };
-        lines.stream.limit(Some(FIRST_WORD)).map_err(said)?;
+        let mut lines = Lines {
+            stream,
+            dialect,
+            input: Vec::new(),
+            rank,
+            size,
+            space: String::new(),
+            longest: LONGEST,
+            patience,
+            until: Some(Instant::now() + patience),
+        };
         if place.is_none() {
             lines.introduce(id)?;
         }
@@ -98,10 +111,18 @@ impl Lines {
         if answer.get("pmi_version").is_some_and(|theirs| theirs != version) {
             return Err(format!("the server speaks no PMI-{version}"));
         }
-        lines.stream.limit(None).map_err(said)?;
         match dialect {
             Dialect::One => lines.begin_one()?,
             Dialect::Two => lines.begin_two()?,
+        }
+        if let Some((rank, size)) = place
+            && (rank, size) != (lines.rank, lines.size)
+        {
+            let (other, others) = (lines.rank, lines.size);
+            return Err(format!(
+                "the server says that this is rank {other} of {others}, and the environment \
+                 {rank} of {size}"
+            ));
         }
         if lines.rank >= lines.size {
             return Err(format!("rank {} of {} ranks", lines.rank, lines.size));
@@ -162,8 +183,8 @@ impl Lines {
     /// Waits for all ranks.
     pub(super) fn fence(&mut self) -> Answer<()> {
         match self.dialect {
-            Dialect::One => self.request("barrier_in", &[], "barrier_out")?,
-            Dialect::Two => self.request("kvs-fence", &[], "kvs-fence-response")?,
+            Dialect::One => self.request_within(None, "barrier_in", &[], "barrier_out")?,
+            Dialect::Two => self.request_within(None, "kvs-fence", &[], "kvs-fence-response")?,
         };
         Ok(())
     }
@@ -219,6 +240,17 @@ impl Lines {
     }
 
     fn request(&mut self, cmd: &str, fields: &[(&str, &str)], answer: &str) -> Answer<Message> {
+        self.request_within(Some(self.patience), cmd, fields, answer)
+    }
+
+    fn request_within(
+        &mut self,
+        limit: Option<Duration>,
+        cmd: &str,
+        fields: &[(&str, &str)],
+        answer: &str,
+    ) -> Answer<Message> {
+        self.until = limit.map(|limit| Instant::now() + limit);
         match self.dialect {
             Dialect::One => {
                 self.write(&line(cmd, fields))?;
@@ -265,13 +297,20 @@ impl Lines {
         }
         let mut bytes = [0; 4096];
         loop {
+            let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(silent(self.patience));
+            }
+            self.stream.limit(left).map_err(said)?;
             match self.stream.read(&mut bytes) {
                 Ok(0) => return Err("the server hung up".to_owned()),
                 Ok(count) => {
                     self.input.extend_from_slice(&bytes[..count]);
                     return Ok(());
                 }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // `WouldBlock`: the time is up.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
                 Err(error) => return Err(said(error)),
             }
         }
@@ -283,13 +322,13 @@ fn found(answer: &Message, key: &str) -> Answer<String> {
     value.map(str::to_owned).ok_or_else(|| format!("the server knows no {key}"))
 }
 
+fn silent(patience: Duration) -> String {
+    format!("no answer came within {} s", patience.as_secs_f64())
+}
+
+#[allow(clippy::needless_pass_by_value)] // for `map_err`
 fn said(error: io::Error) -> String {
-    match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            format!("no word came within {} s", FIRST_WORD.as_secs())
-        }
-        _ => error.to_string(),
-    }
+    error.to_string()
 }
 
 #[cfg(test)]
@@ -305,7 +344,7 @@ mod tests {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(words.as_bytes()).unwrap();
         theirs.shutdown(std::net::Shutdown::Write).unwrap();
-        (Lines::open(Stream::Inherited(ours), dialect, place, "7"), theirs)
+        (Lines::open(Stream::Inherited(ours), dialect, place, "7", PATIENCE), theirs)
     }
 
     const ONE: &str = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n\
@@ -352,6 +391,20 @@ mod tests {
     }
 
     #[test]
+    fn servers_that_are_silent_are_errors_wherever_they_stop() {
+        const SHORT: Duration = Duration::from_millis(20);
+        for (dialect, words) in [(Dialect::One, ONE), (Dialect::Two, TWO)] {
+            for end in [0, 10, words.len() / 2, words.len() - 1] {
+                let (ours, mut theirs) = UnixStream::pair().unwrap();
+                theirs.write_all(&words.as_bytes()[..end]).unwrap();
+                let stream = Stream::Inherited(ours);
+                let error = Lines::open(stream, dialect, Some((1, 2)), "", SHORT).err().unwrap();
+                assert!(error.contains("no answer came within 0.02 s"), "{end}: {error}");
+            }
+        }
+    }
+
+    #[test]
     fn servers_that_talk_nonsense_are_errors() {
         let long = "x".repeat(LONGEST * 2);
         for (words, why) in [
@@ -365,6 +418,8 @@ mod tests {
             let error = with(Dialect::One, Some((0, 1)), words).0.err().unwrap();
             assert!(error.contains(why), "{error}");
         }
+        let other = with(Dialect::Two, Some((0, 2)), TWO).0.err().unwrap();
+        assert!(other.contains("rank 1 of 2, and the environment 0 of 2"), "{other}");
         let error = with(Dialect::One, Some((2, 2)), ONE).0.err().unwrap();
         assert!(error.contains("rank 2 of 2"), "{error}");
         let cut = &TWO[..TWO.len() - 5];

@@ -6,20 +6,35 @@ mod lines;
 mod message;
 mod places;
 mod pmix;
+#[cfg(feature = "server")]
+pub(crate) mod server;
 
 use std::ffi::OsString;
 use std::net::TcpStream;
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
 
-use self::lines::{Dialect, Lines, Stream};
+use self::lines::{Dialect, Lines, PATIENCE, Stream};
 use crate::codec::{Wire, wire_struct};
 use crate::foreign::Vars;
 use crate::start::StartError;
-use crate::{inherited, wire};
+use crate::{PMI_VAR, inherited, wire};
 
 /// Under which rank 0 puts its card.
 const KEY: &str = "rma-bootstrap";
+
+/// What `rma-run` sets besides, for programs of MPI.
+const SERVED: [&str; 3] = ["PMI_FD", "PMI_RANK", "PMI_SIZE"];
+
+/// The environment as launchers of others have set it: `rma-run`, if that serves PMI to this
+/// process, is none of them, and tells ranks of this runtime more by other means.
+pub(crate) fn of_others(vars: Vars<'_>) -> impl Fn(&str) -> Option<OsString> {
+    let is_ours = vars(PMI_VAR).is_some_and(|name| {
+        let descriptor = vars("PMI_FD");
+        descriptor.is_some_and(|descriptor| inherited::is_or_was(&name, &descriptor))
+    });
+    move |name| if is_ours && SERVED.contains(&name) { None } else { vars(name) }
+}
 
 /// How a launcher of others is to be spoken to.
 #[derive(Debug, Clone)]
@@ -112,13 +127,13 @@ impl Managed {
                 let stream =
                     inherited::socket(*descriptor).map_err(|why| failed(why.to_owned()))?;
                 let stream = Stream::Inherited(UnixStream::from(stream));
-                Lines::open(stream, *dialect, Some((*rank, *size)), "").map(Talk::Lines)
+                Lines::open(stream, *dialect, Some((*rank, *size)), "", PATIENCE).map(Talk::Lines)
             }
             Way::Port { address, id } => {
                 let stream = TcpStream::connect(address);
                 let stream = stream.map_err(|error| failed(format!("{address}: {error}")))?;
                 let stream = Stream::Port(stream);
-                Lines::open(stream, Dialect::One, None, id).map(Talk::Lines)
+                Lines::open(stream, Dialect::One, None, id, PATIENCE).map(Talk::Lines)
             }
             Way::Library => pmix::Library::open().map(|library| Talk::Library(Box::new(library))),
         };

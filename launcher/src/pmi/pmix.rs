@@ -93,7 +93,7 @@ pub(super) struct Library {
 type Answer<T> = Result<T, String>;
 
 impl Library {
-    /// Begins a session, and has all ranks know who shares a node.
+    /// Begins a session.
     pub(super) fn open() -> Answer<Library> {
         let handle = load()?;
         // SAFETY: that is the type of this function in every version of `libpmix.so.2`.
@@ -174,7 +174,9 @@ impl Library {
 
     /// Has all ranks know, after the next fence, who is on the node of this one.
     pub(super) fn put_peers(&mut self) -> Answer<()> {
-        let peers = self.peers(None)?;
+        let name = PEERS.to_string_lossy();
+        let value = self.look_up(WILDCARD, &key_of(PEERS.to_bytes()), &name)?;
+        let peers = string(&value, &name)?;
         self.put(NODE, &peers)
     }
 
@@ -185,7 +187,7 @@ impl Library {
             if nodes[rank as usize].is_some() {
                 continue;
             }
-            let peers = self.peers(Some(rank))?;
+            let peers = self.get(NODE, rank)?;
             for peer in peers.split(',') {
                 let place = peer.trim().parse().ok().and_then(|at: usize| nodes.get_mut(at));
                 let wrong = || format!("{} of rank {rank} is {peer:?}", PEERS.to_string_lossy());
@@ -196,16 +198,6 @@ impl Library {
             }
         }
         places::rows(&nodes.into_iter().flatten().collect::<Vec<u32>>())
-    }
-
-    /// Those on the node of this rank, or as that rank has put them.
-    fn peers(&mut self, of: Option<u32>) -> Answer<String> {
-        if let Some(of) = of {
-            return self.get(NODE, of);
-        }
-        let name = PEERS.to_string_lossy();
-        let value = self.look_up(WILDCARD, &key_of(PEERS.to_bytes()), &name)?;
-        string(&value, &name)
     }
 
     /// Has the launcher end all ranks.

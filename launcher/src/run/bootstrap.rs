@@ -235,11 +235,19 @@ pub(super) async fn read<T: Wire>(
     from: &mut (impl AsyncReadExt + Unpin),
     max: usize,
 ) -> io::Result<T> {
+    wire::decode(&read_body(from, max).await?)
+}
+
+/// The same, without understanding it.
+pub(super) async fn read_body(
+    from: &mut (impl AsyncReadExt + Unpin),
+    max: usize,
+) -> io::Result<Vec<u8>> {
     let mut prefix = [0; 4];
     from.read_exact(&mut prefix).await?;
     let mut body = vec![0; wire::announced(prefix, max)?];
     from.read_exact(&mut body).await?;
-    wire::decode(&body)
+    Ok(body)
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@ use super::groups::{self, Group, Memory, number};
 
 /// Descriptors per rank here: two pipes, a process, a connection.
 const DESCRIPTORS_PER_RANK: u64 = 4;
+/// And a socket, if PMI is served.
+const DESCRIPTORS_OF_PMI: u64 = 1;
 /// Descriptors for everything else: the event loop, the warden, a rank that is being started,
 /// what was inherited, and a few callers at the port that are no ranks.
 const DESCRIPTORS_BESIDES: u64 = 40;
@@ -43,8 +45,12 @@ struct Limit {
 }
 
 /// Refuses a number of ranks that cannot work; returns one line for `--explain`.
-pub(super) fn check(ranks: u32) -> Result<String, Shortage> {
-    narrowest(ranks, limits())
+pub(super) fn check(ranks: u32, pmi: bool) -> Result<String, Shortage> {
+    narrowest(ranks, limits(pmi))
+}
+
+fn descriptors_per_rank(pmi: bool) -> u64 {
+    DESCRIPTORS_PER_RANK + if pmi { DESCRIPTORS_OF_PMI } else { 0 }
 }
 
 fn narrowest(requested: u32, limits: Vec<Limit>) -> Result<String, Shortage> {
@@ -67,9 +73,9 @@ pub(super) struct Descriptors {
 }
 
 /// Raises the soft limit of descriptors as far as `ranks` need, and callers that are none.
-pub(super) fn raise_descriptors(ranks: u32) -> Descriptors {
+pub(super) fn raise_descriptors(ranks: u32, pmi: bool) -> Descriptors {
     let old = getrlimit(Resource::Nofile);
-    let needed = u64::from(ranks) * DESCRIPTORS_PER_RANK + DESCRIPTORS_BESIDES;
+    let needed = u64::from(ranks) * descriptors_per_rank(pmi) + DESCRIPTORS_BESIDES;
     let wanted = needed + STRANGERS;
     let mut soft = old.current.unwrap_or(u64::MAX);
     let mut ranks = None;
@@ -85,11 +91,17 @@ pub(super) fn raise_descriptors(ranks: u32) -> Descriptors {
     Descriptors { ranks, strangers }
 }
 
-fn limits() -> Vec<Limit> {
+fn limits(pmi: bool) -> Vec<Limit> {
     let mut limits = Vec::new();
     if let Some(hard) = getrlimit(Resource::Nofile).maximum {
-        let fits = hard.saturating_sub(DESCRIPTORS_BESIDES) / DESCRIPTORS_PER_RANK;
-        let what = format!("the hard limit of {hard} open files (RLIMIT_NOFILE, ulimit -Hn)");
+        let each = descriptors_per_rank(pmi);
+        let fits = hard.saturating_sub(DESCRIPTORS_BESIDES) / each;
+        let without = descriptors_per_rank(false);
+        let less = if pmi { format!(" ({without} with --no-pmi)") } else { String::new() };
+        let what = format!(
+            "the hard limit of {hard} open files (RLIMIT_NOFILE, ulimit -Hn), at {each} a \
+             rank{less},"
+        );
         limits.push(Limit { fits, what });
     }
     // The kernel does not hold root to this one.
@@ -161,8 +173,8 @@ mod tests {
 
     #[test]
     fn this_machine_has_limits() {
-        assert!(check(1).is_ok());
-        assert!(check(u32::MAX).is_err());
+        assert!(check(1, true).is_ok());
+        assert!(check(u32::MAX, false).is_err());
     }
 
     #[test]

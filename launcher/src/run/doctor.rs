@@ -102,7 +102,7 @@ fn cpu() -> Finding {
 
 fn room() -> Finding {
     const TOPIC: &str = "ranks";
-    match capacity::check(1) {
+    match capacity::check(1, true) {
         Ok(room) => good(TOPIC, room),
         Err(shortage) => bad(TOPIC, shortage.to_string()),
     }

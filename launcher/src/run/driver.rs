@@ -16,8 +16,9 @@ use super::bootstrap::{self, Plan};
 use super::capacity::{self, Descriptors};
 use super::hosts::{HostSaid, Hosts};
 use super::lines::Tail;
-use super::machine::{Action, Cause, ENDING, Event, Machine};
+use super::machine::{Action, Cause, ENDING, Event, Exit, Machine};
 use super::output::{Printed, Sink, lock};
+use super::pmi::{self, Pmi};
 use super::processes::Processes;
 use super::query::{self, JobView};
 use super::report::{Ending, Report, RunError};
@@ -26,6 +27,7 @@ use super::{config, cpus, groups, program, signals, start, topology};
 use crate::client::Fate;
 use crate::gather::{Answer, Gather};
 use crate::notes::Notes;
+use crate::pmi::server::{Meeting, Told};
 use crate::start::Secret;
 use crate::wire::{self, Frame};
 use crate::{Job, bulletin};
@@ -71,6 +73,8 @@ pub(super) enum Input {
     OutOfMemory(u32),
     /// Something that the user may want to know.
     Note(String),
+    /// What a rank that speaks PMI-1 does, on that host or here.
+    Pmi(Option<usize>, Told),
     /// This process got a signal.
     Signal(Signal),
     /// A child of this process ended.
@@ -100,6 +104,9 @@ pub(super) struct Driver<'a> {
     answers: Vec<Option<UnboundedSender<Frame>>>,
     /// The processes of ranks that have joined.
     pub(super) joined: Vec<Option<u32>>,
+    /// What serves PMI-1 to ranks of this machine, and where hosts meet that do so themselves.
+    pub(super) pmi: Option<Pmi>,
+    pub(super) meeting: Meeting,
     /// The words in which ranks of this machine tell what they do.
     pub(super) bulletin: Option<Arc<OwnedFd>>,
     pub(super) started: Instant,
@@ -140,8 +147,8 @@ pub(super) fn run(spec: &Spec) -> Result<Report, RunError> {
     config::check(spec)?;
     let programs = program::find(spec)?;
     let here = if spec.remote.is_some() { 0 } else { spec.ranks };
-    let room = capacity::check(here)?;
-    let descriptors = capacity::raise_descriptors(here);
+    let room = capacity::check(here, spec.pmi)?;
+    let descriptors = capacity::raise_descriptors(here, spec.pmi);
     let system = |what| move |source| RunError::System { what, source };
     let cpus = cpus::available().map_err(system("asking for this process' CPUs"))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -181,6 +188,10 @@ async fn run_job(
     let created = bulletin::create(spec.ranks);
     let (bulletin, name) = created.map_err(system("reserving memory for what ranks tell"))?;
     driver.bulletin = Some(Arc::clone(&bulletin));
+    let nodes = start::ranks_of_nodes(spec.ranks, spec.nodes());
+    let offer = pmi::offer(spec, &job, nodes);
+    let (told, all) = (&driver.sender, 0..spec.ranks);
+    driver.pmi = offer.map(|offer| Pmi::start(offer, all, true, told.clone()));
     let plan = Arc::new(plan(spec, cpus).map_err(system("drawing a secret"))?);
     let (listener, address) = bootstrap::listen()?;
     driver.introduce(&plan, cpus, &programs, address, room);
@@ -243,6 +254,8 @@ impl<'a> Driver<'a> {
             gather: Gather::new(spec.ranks),
             answers: (0..spec.ranks).map(|_| None).collect(),
             joined: vec![None; spec.ranks as usize],
+            pmi: None,
+            meeting: pmi::meeting(spec),
             bulletin: None,
             started: Instant::now(),
             oom_kills: groups::oom_kills(),
@@ -369,7 +382,7 @@ impl Driver<'_> {
         }
     }
 
-    fn take(&mut self, input: Input) {
+    pub(super) fn take(&mut self, input: Input) {
         let event = match input {
             Input::Event(event) => {
                 if event == Event::StartEnded {
@@ -406,6 +419,7 @@ impl Driver<'_> {
             }
             Input::Refused(why) => return self.note_refused(&why),
             Input::Note(text) => return self.note_once(text),
+            Input::Pmi(host, told) => return self.hear_pmi(host, told),
             Input::Queried(answer) => return self.query_hosts(answer),
             Input::Looked { number, answer } => {
                 // Fails when the caller is gone.
@@ -424,19 +438,28 @@ impl Driver<'_> {
                 return;
             }
         };
-        if let Event::Left { rank, .. } | Event::Disconnected(rank) | Event::Exited { rank, .. } =
-            event
-        {
-            let answer = self.gather.handle_gone(rank);
-            self.send(answer);
-        }
-        if let Event::Disconnected(rank) = event
-            && let Some(slot) = self.answers.get_mut(rank as usize)
-        {
-            *slot = None;
-        }
+        self.tell_of_gone(&event);
         self.note_arrival(&event);
         self.machine.handle(event, self.started.elapsed());
+    }
+
+    /// Has ranks told that wait for one that is gone.
+    fn tell_of_gone(&mut self, event: &Event) {
+        let (Event::Left { rank, .. } | Event::Disconnected(rank) | Event::Exited { rank, .. }) =
+            *event
+        else {
+            return;
+        };
+        let answer = self.gather.handle_gone(rank);
+        self.send(answer);
+        match event {
+            Event::Exited { exit: Exit::Lost, .. } => self.hosts.broken(rank),
+            Event::Exited { .. } => self.pmi.iter().for_each(|pmi| pmi.gone(rank)),
+            Event::Disconnected(_) => {
+                self.answers.get_mut(rank as usize).into_iter().for_each(|slot| *slot = None);
+            }
+            _ => {}
+        }
     }
 
     fn note_unless_quiet(&self, text: Option<String>) {
@@ -494,7 +517,7 @@ impl Driver<'_> {
     }
 
     /// Says something that ranks say, once.
-    fn note_once(&mut self, text: String) {
+    pub(super) fn note_once(&mut self, text: String) {
         if !self.spec.quiet && self.noted.notes.is_new(&text) {
             self.sink.note(&text);
         }

@@ -51,6 +51,10 @@ impl Driver<'_> {
             (bind, 0..=PLACES_SHOWN) => format!("{bind} (ranks in turn on CPUs {places})"),
             (bind, count) => format!("{bind} (ranks in turn on CPUs {places}; … {count} places)"),
         };
+        let mpi = match self.spec.pmi {
+            true => "served by PMI-1 at PMI_FD (--no-pmi does without)",
+            false => "not served (--no-pmi)",
+        };
         let limit = |limit: Option<Duration>| match limit {
             Some(limit) => format!("{} s", limit.as_secs_f64()),
             None => "none".to_owned(),
@@ -67,6 +71,7 @@ impl Driver<'_> {
              explain: nodes: {nodes}\n\
              explain: binding: {binding}\n\
              explain: bootstrap: {address}, hello keyed with a secret of this job\n\
+             explain: programs of MPI: {mpi}\n\
              explain: waiting: {waiting}; longest wait: {}\n\
              explain: time limit of the job: {}\n\
              explain: room: {room}",

@@ -51,6 +51,8 @@ pub(super) enum Event {
     Disconnected(u32),
     /// A rank's process ended.
     Exited { rank: u32, exit: Exit },
+    /// A rank ends the job, or makes it end, without an end of its process.
+    Broke { rank: u32, how: How },
     /// The launcher got a signal that is to be passed on.
     Signal(Signal),
     /// The launcher's standard output is of no use any more; why, unless its reader is gone.
@@ -256,6 +258,7 @@ impl Machine {
                 self.judge(rank, now);
             }
             Event::Exited { rank, exit } => self.exited(rank, exit, now),
+            Event::Broke { rank, how } => self.end(Cause::Failed { rank, how }, now),
             Event::Signal(signal) => self.signal(signal, now),
             Event::OutputEnded(why) => self.end(Cause::OutputEnded(why), now),
             Event::Tick => self.tick(now),

@@ -24,6 +24,7 @@ mod lines;
 mod look;
 mod machine;
 mod output;
+mod pmi;
 mod processes;
 mod program;
 pub mod query;
@@ -36,9 +37,13 @@ mod summary;
 mod topology;
 mod warden;
 
+pub use crate::pmi::server::PmiFault;
 pub use capacity::Shortage;
 pub use config::read_config;
-pub use hosts::{HostPart, HostSlots, Remote, agent, parse_hosts, place, read_hosts};
+pub use hosts::{
+    Connections, HostPart, HostSecret, HostSlots, Join, JoinError, JoinPort, JoinedHosts, Remote,
+    agent, join, parse_hosts, place, read_hosts,
+};
 pub use report::{Ending, Failure, How, RankOutput, Report, RunError};
 pub use spec::{Bind, MapBy, OnFailure, Output, Program, Spec, Stdin};
 pub use warden::{NAME as WARDEN_NAME, warden};
@@ -58,5 +63,6 @@ pub fn run(spec: &Spec) -> Result<Report, RunError> {
 /// What says that this process is one of several that another launcher has started, if it is: the
 /// variable, and its value. Each would run a job of its own.
 pub fn one_of_several() -> Option<(&'static str, String)> {
-    crate::foreign::one_of_several(&|name| std::env::var_os(name))
+    let vars = |name: &str| std::env::var_os(name);
+    crate::foreign::one_of_several(&crate::pmi::of_others(&vars))
 }

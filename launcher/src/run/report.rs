@@ -10,6 +10,7 @@ use rustix::process::Signal;
 
 use super::capacity::Shortage;
 use super::signals;
+use crate::pmi::server::PmiFault;
 
 /// How a rank failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +30,10 @@ pub enum How {
     NeverJoined,
     /// It said that it failed.
     Announced,
+    /// It is a program of MPI, and ended the job with that status (`MPI_Abort`).
+    Aborted(i32),
+    /// It broke the protocol that programs of MPI speak with the launcher.
+    Pmi(PmiFault),
     /// It left in order, while another rank still waited for it, which failed therefore.
     LeftEarly {
         /// The first rank that failed.
@@ -40,6 +45,13 @@ impl How {
     /// Whether the process was ended, and did not end itself.
     pub(super) fn is_crash(self) -> bool {
         matches!(self, How::Signal(_) | How::OutOfMemory)
+    }
+}
+
+impl How {
+    /// Whether the job ends with that, also where ranks go on when another one fails.
+    pub(super) fn ends_all(self) -> bool {
+        matches!(self, How::Aborted(_) | How::Pmi(_))
     }
 }
 
@@ -58,13 +70,21 @@ impl fmt::Display for How {
             How::HostLost => f.write_str("was lost with its host"),
             How::NeverLeft => f.write_str(
                 "exited with status 0 without finalizing, as after process::exit: ranks that \
-                 still wait for it would hang; let its `Universe` drop before it exits",
+                 still wait for it would hang; let its `Universe` drop before it exits (a program \
+                 of MPI: call MPI_Finalize)",
             ),
             How::NeverJoined => f.write_str(
                 "exited with status 0 without initializing, while other ranks did: they would \
-                 wait for it for ever; let every rank call `rma::initialize`",
+                 wait for it for ever; let every rank call `rma::initialize` (a program of MPI: \
+                 MPI_Init)",
             ),
             How::Announced => f.write_str("reported that it failed"),
+            How::Aborted(status) => write!(f, "called MPI_Abort with {status}"),
+            How::Pmi(fault) => write!(
+                f,
+                "broke the protocol of PMI-1 at its descriptor PMI_FD: {fault}; only the library \
+                 of MPI may use that (MPICH and its kin; `--no-pmi` does without)"
+            ),
             How::LeftEarly { missed_by } => write!(
                 f,
                 "left while rank {missed_by} still waited for it, which failed therefore; let \
@@ -142,11 +162,11 @@ impl Report {
         match &self.ending {
             Ending::Success => 0,
             Ending::Failed(failure) => match failure.how {
-                How::Exited(status) => nonzero(status & 0xff),
+                How::Exited(status) | How::Aborted(status) => nonzero(status & 0xff),
                 How::Signal(signal) => nonzero(128 + signal),
                 How::OutOfMemory => nonzero(128 + Signal::KILL.as_raw()),
                 How::HostLost | How::NeverLeft | How::NeverJoined => 1,
-                How::Announced | How::LeftEarly { .. } => 1,
+                How::Announced | How::LeftEarly { .. } | How::Pmi(_) => 1,
             },
             Ending::TimedOut { .. } => 124,
             Ending::Interrupted(signal) => nonzero(128 + signal),

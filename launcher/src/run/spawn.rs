@@ -30,6 +30,8 @@ pub(super) struct Confinement {
     pub(super) secret: OwnedFd,
     /// The file of bulletins, which the program inherits.
     pub(super) bulletin: Arc<OwnedFd>,
+    /// The socket for PMI-1, which the program inherits, if there is one.
+    pub(super) pmi: Option<OwnedFd>,
     /// What the kernel adds when it chooses whom to end for lack of memory, as text.
     pub(super) oom_score: String,
     /// The warden's pipe, which is told of the new group before the program runs.
@@ -50,6 +52,9 @@ impl Confinement {
         }
         rustix::io::fcntl_setfd(&self.secret, FdFlags::empty())?;
         rustix::io::fcntl_setfd(&self.bulletin, FdFlags::empty())?;
+        if let Some(pmi) = &self.pmi {
+            rustix::io::fcntl_setfd(pmi, FdFlags::empty())?;
+        }
         // Where there is no such file, ranks and launcher are ended alike.
         if let Ok(score) =
             open(c"/proc/self/oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())

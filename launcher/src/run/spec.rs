@@ -154,6 +154,8 @@ pub struct Spec {
     pub config: Config,
     /// Whether agents may serve messages, see [`Job::progress_agent`](crate::Job).
     pub progress_agent: bool,
+    /// Serve PMI-1 to ranks, so that programs of MPI (MPICH and its kin) can be such.
+    pub pmi: bool,
     /// Print what is decided, here and in the ranks.
     pub explain: bool,
     /// What rank 0 reads.
@@ -194,6 +196,7 @@ impl Spec {
             hints: Vec::new(),
             config: Config::default(),
             progress_agent: true,
+            pmi: true,
             explain: false,
             stdin: Stdin::Null,
             output: Output::Forward,

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -22,13 +22,18 @@ use super::hosts::{Relayed, Streams};
 use super::lines::{Lines, Tail, last_lines};
 use super::machine::Event;
 use super::output::{Source, Stream, forward, line_limit, lock, receiver};
+use super::pmi;
 use super::program;
 use super::report::RunError;
 use super::spawn::{Confinement, confine};
 use super::spec::{Output, Spec, Stdin};
 use super::warden::Orders;
 use crate::inherited;
-use crate::{BOOTSTRAP_VAR, BULLETIN_VAR, JOB_VAR, RANK_VAR, SECRET_VAR};
+use crate::{BOOTSTRAP_VAR, BULLETIN_VAR, JOB_VAR, PMI_VAR, RANK_VAR, SECRET_VAR};
+
+/// Other variables of PMI: a port instead of a descriptor, a job of PMI-2, a job that another one
+/// has started.
+const OTHER_PMI: [&str; 4] = ["PMI_PORT", "PMI_ID", "PMI_JOBID", "PMI_SPAWNED"];
 
 /// The same for all ranks.
 pub(super) struct Common {
@@ -149,6 +154,8 @@ pub(super) struct Newborn {
     pub(super) rank: u32,
     /// None once it was taken.
     pub(super) child: Option<Child>,
+    /// This process' end of its socket for PMI-1.
+    pub(super) pmi: Option<OwnedFd>,
     feed: Option<Feed>,
 }
 
@@ -206,7 +213,7 @@ impl Starter {
 
     fn rank(&self, rank: u32, files: Files) -> Result<Newborn, RunError> {
         let failed = |source| RunError::Spawn { rank, ranks: self.spec.ranks, source };
-        let mut command = self.command(rank).map_err(failed)?;
+        let (mut command, pmi) = self.command(rank).map_err(failed)?;
         let feed = self.streams(rank, &mut command, files);
         let child = command.spawn().map_err(|source| match source.raw_os_error() {
             Some(error) if error == rustix::io::Errno::NOEXEC.raw_os_error() => {
@@ -215,14 +222,15 @@ impl Starter {
             }
             _ => failed(source),
         })?;
-        Ok(Newborn { rank, child: Some(child), feed })
+        Ok(Newborn { rank, child: Some(child), pmi, feed })
     }
 
     fn file(&self, rank: u32) -> &Path {
         &program::of(&self.common.programs, rank).1
     }
 
-    fn command(&self, rank: u32) -> io::Result<Command> {
+    /// What starts a rank, and this process' end of its socket for PMI-1.
+    fn command(&self, rank: u32) -> io::Result<(Command, Option<OwnedFd>)> {
         let (spec, common) = (&self.spec, &self.common);
         let (secret, secret_name) = inherited::pipe(&common.plan.secret)?;
         let (program, file) = program::of(&common.programs, rank);
@@ -254,6 +262,18 @@ impl Starter {
             .env("RMA_NODE", place.node.to_string())
             .env("RMA_LOCAL_RANK", place.local_rank.to_string())
             .env("RMA_LOCAL_SIZE", place.local_size.to_string());
+        let (mut socket, mut ours) = (None, None);
+        if spec.pmi {
+            let (theirs, name, end) = pmi::pair()?;
+            // What another launcher has set for this process would be heard first, or besides.
+            OTHER_PMI.iter().for_each(|name| _ = command.env_remove(name));
+            command
+                .env("PMI_FD", theirs.as_raw_fd().to_string())
+                .env("PMI_RANK", rank.to_string())
+                .env("PMI_SIZE", spec.ranks.to_string())
+                .env(PMI_VAR, name);
+            (socket, ours) = (Some(theirs), Some(end));
+        }
         confine(
             &mut command,
             Confinement {
@@ -262,11 +282,12 @@ impl Starter {
                 descriptors: common.descriptors,
                 secret,
                 bulletin: Arc::clone(&common.bulletin.0),
+                pmi: socket,
                 oom_score: common.oom_score.clone(),
                 warden: lock(&self.warden).clone(),
             },
         );
-        Ok(command)
+        Ok((command, ours))
     }
 
     /// Connects a rank's streams; returns what is to be written to its standard input.
@@ -315,6 +336,12 @@ impl Place {
     }
 }
 
+/// Ranks of each node, where nodes are [pretended](Place::of).
+pub(super) fn ranks_of_nodes(ranks: u32, nodes: u32) -> impl Iterator<Item = u32> {
+    let each = ranks.div_ceil(nodes.max(1)).max(1);
+    (0..ranks).step_by(each as usize).map(move |first| each.min(ranks - first))
+}
+
 impl Driver<'_> {
     /// Looks after a rank that was started, and everything of it.
     pub(super) fn adopt(&mut self, mut newborn: Newborn) -> Result<(), RunError> {
@@ -323,6 +350,9 @@ impl Driver<'_> {
         let Some(mut child) = newborn.child.take() else { return Ok(()) };
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         self.processes.add(child, self.sender.clone()).map_err(failed)?;
+        if let (Some(pmi), Some(socket)) = (&self.pmi, newborn.pmi.take()) {
+            pmi.add(rank, socket);
+        }
         if let (Some(stdin), Some(feed)) = (pipes.0, newborn.feed.take()) {
             feed.start(stdin).map_err(failed)?;
         }

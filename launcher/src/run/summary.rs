@@ -61,10 +61,10 @@ impl Driver<'_> {
                     }
                     None => String::new(),
                 };
-                let others = match self.spec.ranks {
-                    1 => "",
-                    _ if self.spec.on_failure == OnFailure::Continue => "; the others went on",
-                    _ => "; the job was ended",
+                let others = match how.ends_all() || self.spec.on_failure == OnFailure::End {
+                    _ if self.spec.ranks == 1 => "",
+                    true => "; the job was ended",
+                    false => "; the others went on",
                 };
                 let core = match self.noted.dumped.contains(rank) {
                     true => core_file(self.spec.dir_of(*rank)),

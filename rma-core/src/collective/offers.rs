@@ -147,13 +147,13 @@ impl Exchange<'_> {
         let (inner, what) = (&*self.comm().inner, self.what());
         let heard = inner.attempt(what, (None, By::Messages), |wait| {
             // A rank that comes last to a meeting has waited for nothing, and handled no message.
-            inner.engine.progress();
+            inner.engine.handle_arrived(wait)?;
             let cause = inner.engine.trouble(wait);
             cause.map_or(Ok(()), |cause| Err(inner.engine.given_up(wait, cause)))
         });
         match heard {
-            Err(error) => error.into(),
-            Ok(()) => self.fails(CollectiveError::Malformed { what, from }),
+            Err(error) => self.not_shared(error.into()),
+            Ok(()) => self.not_shared(CollectiveError::Malformed { what, from }),
         }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! Pieces have numbers from 0 on. The writer overwrites the place of a piece when all of its
 //! readers have said that they have done with it.
-use crate::memory::lane::{UnreadPiece, is_past};
+use crate::memory::lane::{UnreadPiece, is_past, is_read};
 use crate::rank::Rank;
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -174,12 +174,6 @@ fn is_there(written: &impl Word<Value = u64>, number: u64) -> bool {
 fn done_with(read: &impl Word<Value = u64>, number: u64) {
     // pairs with the Acquire load in `is_read`: what it has read is what was there before.
     read.store(number.wrapping_add(1), Release);
-}
-
-/// Whether a reader has done with the piece of that number: it may be overwritten.
-fn is_read(read: &impl Word<Value = u64>, number: u64) -> bool {
-    // pairs with the Release store in `done_with`.
-    is_past(read.load(Acquire), number)
 }
 
 #[cfg(all(test, loom))]

@@ -212,6 +212,12 @@ impl Engine {
         }
     }
 
+    /// Waits until all that has arrived is handled, by whichever thread.
+    pub(crate) fn handle_arrived(&self, wait: Wait<'_>) -> Result<(), WaitError> {
+        let mark = self.transport.messages.arrived();
+        self.wait_until(wait, || self.is_all_handled(Some(mark)).then_some(()))
+    }
+
     /// Makes progress, and sleeps until a rank rings or it is time to look again: a step of a wait
     /// whose caller looks by itself. `asleep` lasts as long as that wait.
     pub(crate) fn nap(&self, wait: Wait<'_>, asleep: &mut Asleep) -> Result<(), WaitError> {

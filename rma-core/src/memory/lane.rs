@@ -12,6 +12,7 @@ use super::{atomic, copy};
 use crate::memory::pool::SyncPool;
 use crate::rank::{Rank, WorldRank};
 use crate::transport::{AllocateError, Descriptor, ImportError, Mapped, Region, Transport};
+use crate::word::Word;
 use core::marker::PhantomData;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Acquire;
@@ -112,8 +113,7 @@ impl<'a> Lane<'a> {
 
     /// Whether its reader has done with that piece.
     pub(crate) fn is_read(self, piece: UnreadPiece) -> bool {
-        // pairs with the Release store of the reader: what it has read is what was there.
-        is_past(self.read_by(piece.reader.0).load(Acquire), piece.number)
+        is_read(self.read_by(piece.reader.0), piece.number)
     }
 
     fn bounds(self) -> copy::CellBounds {
@@ -140,6 +140,13 @@ impl<'a> Lane<'a> {
 /// it is yes or no.
 pub(crate) fn is_past(count: u64, number: u64) -> bool {
     count.wrapping_sub(number).wrapping_sub(1) < u64::MAX / 2
+}
+
+/// Whether a reader, whose word counts what it has read, has done with the piece of that number: it
+/// may be overwritten.
+pub(crate) fn is_read(read: &impl Word<Value = u64>, number: u64) -> bool {
+    // pairs with the Release store of the reader: what it has read is what was there.
+    is_past(read.load(Acquire), number)
 }
 
 /// A piece that a reader may not have done with.

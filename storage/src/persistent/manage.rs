@@ -4,7 +4,7 @@ use super::hints::check_name;
 use super::root::Root;
 use crate::lock::{lock_range, unlock_range};
 use crate::store::{
-    BLOCK, Catalog, Damage, ElementType, Medium, PartRef, State, Version, check_part, following,
+    BLOCK, Catalog, Damage, ElementType, Medium, PartRef, State, Version, following, read_range,
     write_version,
 };
 use core::ops::Range;
@@ -157,7 +157,7 @@ impl Root {
         part: &PartRef,
         bytes: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        check_part(&self.inner.disk, &self.inner.key, name, rank, part, 0..part.size, bytes)
+        read_range(&self.inner.disk, &self.inner.key, name, rank, part, 0..part.size, bytes)
     }
 
     /// Where two versions differ: of each rank, ranges of bytes, in whole blocks.

@@ -5,7 +5,7 @@
 use super::catalog::{Catalog, key_of};
 use super::format::{BLOCK, ElementType, Key, State};
 use super::medium::Medium;
-use super::part::{Decision, Opening, PartStore, check_part};
+use super::part::{Decision, Opening, PartStore, read_range};
 use super::simulated::{Mistake, Random, Simulated};
 use super::work_file;
 use crate::PersistentError;
@@ -225,7 +225,7 @@ impl Truth {
             for version in catalog.kept(rank) {
                 let part = version.part_of(rank).expect("part of a version of all");
                 let mut bytes = Vec::new();
-                check_part(medium, &key, NAME, rank, part, 0..part.size, |block| {
+                read_range(medium, &key, NAME, rank, part, 0..part.size, |block| {
                     bytes.extend(block);
                     Ok(())
                 })?;

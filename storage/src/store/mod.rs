@@ -29,4 +29,4 @@ pub(crate) use catalog::{Catalog, Damage, KEY_FILE, blocks_file, following, key_
 pub(crate) use divide::{Chosen, Piece, divide};
 pub(crate) use format::{BLOCK, ElementType, KEY_LEN, Key, PartRef, State, Version};
 pub(crate) use medium::{Disk, Medium, MediumError};
-pub(crate) use part::{Decision, Opening, PartStore, check_part, write_version};
+pub(crate) use part::{Decision, Opening, PartStore, read_range, write_version};

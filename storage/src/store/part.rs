@@ -103,7 +103,7 @@ fn load_part<M: Medium>(
 }
 
 /// Reads these bytes of a part of a version, block by block, and hands them on.
-pub(crate) fn check_part<M: Medium>(
+pub(crate) fn read_range<M: Medium>(
     medium: &M,
     key: &Key,
     name: &str,
@@ -346,7 +346,7 @@ impl<M: Medium> PartStore<M> {
         let mut at = 0;
         for Piece { rank, part, range } in pieces {
             let (medium, range) = (&self.medium, range.clone());
-            check_part(medium, &self.key, &self.name, *rank, part, range, |bytes| {
+            read_range(medium, &self.key, &self.name, *rank, part, range, |bytes| {
                 medium.write_at(&self.work, bytes, at)?;
                 at += bytes.len() as u64;
                 Ok(())

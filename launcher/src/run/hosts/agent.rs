@@ -1,9 +1,9 @@
-//! The agent: `rma-run agent`, which starts the ranks of a host for a launcher elsewhere, and tells
-//! it all that a launcher knows of ranks that are its own. It ends with its connection.
+//! The agent: `rma-run agent` or `join`, which starts the ranks of a host for a launcher elsewhere,
+//! and tells it all that a launcher knows of ranks that are its own. It ends with its connection.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
@@ -22,6 +22,7 @@ use super::super::bootstrap::{self, Plan};
 use super::super::driver::{Input, until};
 use super::super::machine::{ENDING, Event, Exit};
 use super::super::output::{Stream, receiver, silence};
+use super::super::pmi::Pmi;
 use super::super::processes::Processes;
 use super::super::query;
 use super::super::report::RunError;
@@ -29,8 +30,9 @@ use super::super::spec::{Program, Spec};
 use super::super::start::{self, Newborn, OnHost, Starter};
 use super::super::{capacity, cpus, groups, program, signals, topology};
 use super::address;
+use super::seal::{self, Opener, Sealer};
 use super::talk::{
-    BEAT, FRAME_MAX, GREETING, Order, PIECE, Print, Task, TaskProgram, WINDOW, Word,
+    BEAT, FRAME_MAX, GREETING, Order, PIECE, Print, Prints, Task, TaskProgram, WINDOW, Word,
 };
 use crate::bulletin;
 use crate::client::{Fate, Host};
@@ -53,10 +55,44 @@ pub fn agent() -> u8 {
         return complain("the agent is started by rma-run --hosts, which speaks with it");
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    match runtime {
-        Ok(runtime) => runtime.block_on(serve()),
-        Err(error) => complain(&format!("starting the event loop failed: {error}")),
-    }
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return complain(&format!("starting the event loop failed: {error}")),
+    };
+    let ssh = std::env::var("SSH_CONNECTION").ok();
+    let ends = Ends {
+        from: Box::new(io::stdin()),
+        to: Box::new(io::stdout()),
+        seals: None,
+        patience: PATIENCE,
+        address: Whereabouts::Ssh(ssh),
+    };
+    runtime.block_on(async {
+        let (sender, inputs) = unbounded_channel();
+        match signals::listen(&sender) {
+            Ok(()) => serve(ends, (sender, inputs)).await,
+            Err(error) => complain(&format!("watching for signals failed: {error}")),
+        }
+    })
+}
+
+/// The connection to the launcher.
+pub(super) struct Ends {
+    pub(super) from: Box<dyn Read + Send>,
+    pub(super) to: Box<dyn Write + Send>,
+    /// Those of a host that has joined.
+    pub(super) seals: Option<(Sealer, Opener)>,
+    /// Silence after which a launcher that has not said yet what is to be done is gone.
+    pub(super) patience: Duration,
+    pub(super) address: Whereabouts,
+}
+
+/// What this host knows of its own address.
+pub(super) enum Whereabouts {
+    /// What ssh says of its connection, if it does.
+    Ssh(Option<String>),
+    /// It is that one, if there is one.
+    Known(Option<String>),
 }
 
 fn complain(why: &str) -> u8 {
@@ -70,13 +106,19 @@ fn complain(why: &str) -> u8 {
 struct Voice(mpsc::Sender<Vec<u8>>);
 
 impl Voice {
-    fn start() -> io::Result<(Voice, JoinHandle<()>)> {
+    fn start(
+        mut to: Box<dyn Write + Send>,
+        mut sealer: Option<Sealer>,
+    ) -> io::Result<(Voice, JoinHandle<()>)> {
         let (voice, said) = mpsc::channel::<Vec<u8>>();
         let speak = move || {
-            let mut out = io::stdout().lock();
             for bytes in said {
+                let bytes = match &mut sealer {
+                    Some(sealer) => sealer.seal(bytes),
+                    None => bytes,
+                };
                 // Its end is noticed where orders are read.
-                if out.write_all(&bytes).and_then(|()| out.flush()).is_err() {
+                if to.write_all(&bytes).and_then(|()| to.flush()).is_err() {
                     return;
                 }
             }
@@ -96,53 +138,114 @@ impl Voice {
 }
 
 /// Reads orders in a thread; the channel ends with the connection.
-fn listen() -> io::Result<UnboundedReceiver<Order>> {
+fn listen(
+    mut from: Box<dyn Read + Send>,
+    mut opener: Option<Opener>,
+) -> io::Result<UnboundedReceiver<Order>> {
     let (sender, orders) = unbounded_channel();
     let read = move || {
-        let mut input = io::stdin().lock();
-        while let Ok(order) = wire::read::<Order>(&mut input, FRAME_MAX) {
-            if sender.send(order).is_err() {
-                return;
+        let ended = loop {
+            match seal::read::<Order>(&mut from, FRAME_MAX, opener.as_mut()) {
+                Ok(order) => {
+                    if sender.send(order).is_err() {
+                        return;
+                    }
+                }
+                Err(error) => break error,
             }
+        };
+        let refused = opener.as_ref().map_or(0, Opener::refused);
+        if !wire::is_end(&ended) {
+            complain(&format!("the launcher cannot be understood: {ended}"));
+        } else if refused > 0 {
+            complain(&format!("{refused} orders that are not of the launcher were refused"));
         }
     };
     std::thread::Builder::new().name("ear".into()).spawn(read)?;
     Ok(orders)
 }
 
-async fn serve() -> u8 {
-    let (started, listening) = (Voice::start(), listen());
+/// Waits until the launcher says what is to be done; else what to exit with.
+async fn task(
+    orders: &mut UnboundedReceiver<Order>,
+    inputs: &mut UnboundedReceiver<Input>,
+    (voice, has_joined): (&Voice, bool),
+    patience: Duration,
+) -> Result<Task, u8> {
+    let mut beat = tokio::time::interval(BEAT);
+    let mut heard = Instant::now();
+    loop {
+        tokio::select! {
+            order = orders.recv() => match order {
+                Some(Order::Prepare { task }) => return Ok(*task),
+                Some(Order::Beat) if has_joined => heard = Instant::now(),
+                Some(Order::End { .. }) if has_joined => {
+                    complain("the job has no rank for this host");
+                    return Err(0);
+                }
+                None if has_joined => {
+                    return Err(complain("rma-run is gone, or its connection; no rank was started"));
+                }
+                // A launcher that was ended at once.
+                None | Some(Order::End { .. }) => return Err(1),
+                Some(_) => return Err(complain("the launcher did not begin with a job")),
+            },
+            Some(input) = inputs.recv() => if let Input::Signal(signal) = input
+                && ENDING.contains(&signal)
+            {
+                complain(&format!("got {}", signals::name(signal.as_raw())));
+                return Err(u8::try_from(128 + signal.as_raw()).unwrap_or(1));
+            },
+            _ = beat.tick(), if has_joined => voice.say(&Word::Beat),
+            () = until(Some(heard + patience)) => {
+                let patience = patience.as_secs_f64();
+                return Err(complain(&format!("the launcher has said nothing for {patience} s")));
+            }
+        }
+    }
+}
+
+type Inputs = (UnboundedSender<Input>, UnboundedReceiver<Input>);
+
+/// Is the agent of the launcher at the other end, and gets this process' signals from `inputs`.
+pub(super) async fn serve(ends: Ends, (sender, mut inputs): Inputs) -> u8 {
+    let has_joined = ends.seals.is_some();
+    let (sealer, opener) = ends.seals.unzip();
+    let (started, listening) = (Voice::start(ends.to, sealer), listen(ends.from, opener));
     let ((voice, speaker), mut orders) = match (started, listening) {
         (Ok(voice), Ok(orders)) => (voice, orders),
         (Err(error), _) | (_, Err(error)) => {
             return complain(&format!("starting a thread failed: {error}"));
         }
     };
-    let _ = voice.0.send(format!("{GREETING}\n").into_bytes());
-    let task = match tokio::time::timeout(PATIENCE, orders.recv()).await {
-        Ok(Some(Order::Prepare { task })) => *task,
-        // A launcher that was ended at once.
-        Ok(None | Some(Order::End { .. })) => return 1,
-        Ok(Some(_)) => return complain("the launcher did not begin with a job"),
-        Err(_) => return complain("the launcher said nothing for a minute"),
+    if !has_joined {
+        let _ = voice.0.send(format!("{GREETING}\n").into_bytes());
+    }
+    let task = task(&mut orders, &mut inputs, (&voice, has_joined), ends.patience).await;
+    let task = match task {
+        Ok(task) => task,
+        Err(code) => return code,
     };
-    let (sender, inputs) = unbounded_channel();
-    let prepared = Prepared::new(task, &sender);
+    let prepared = Prepared::new(task, ends.address);
     let prepared = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
             voice.say(&Word::NotStarted { why: error.to_string(), code: error.exit_code() });
             drop(voice);
             let _ = speaker.join();
-            return 1;
+            return if has_joined { complain(&error.to_string()) } else { 1 };
         }
     };
     let Prepared { cpus, address, .. } = &prepared;
     if prepared.task.hosts.len() > 1 && address == LOOP_BACK {
         let name = prepared.task.hosts.get(prepared.task.host as usize).cloned();
+        let remedy = match has_joined {
+            false => "name hosts by addresses, or by names that they can look up",
+            true => "join by an address that other hosts have, too, or say --address",
+        };
         let text = format!(
             "host {}: no address of it is known that other hosts reach, so its ranks are at \
-             {LOOP_BACK}: name hosts by addresses, or by names that they can look up",
+             {LOOP_BACK}: {remedy}",
             name.unwrap_or_default()
         );
         voice.say(&Word::Note { text });
@@ -173,7 +276,7 @@ struct Prepared {
 }
 
 impl Prepared {
-    fn new(task: Task, inputs: &UnboundedSender<Input>) -> Result<Prepared, RunError> {
+    fn new(task: Task, address: Whereabouts) -> Result<Prepared, RunError> {
         let system = |what| move |source| RunError::System { what, source };
         let own = Print::of(Path::new("/proc/self/exe"))
             .map_err(system("reading the program of the agent"))?;
@@ -184,8 +287,9 @@ impl Prepared {
         let spec = spec(&task);
         start::check_environment(&spec)?;
         let programs = program::find(&spec)?;
+        let mut prints = Prints::default();
         for ((_, program), expected) in programs.iter().zip(&task.programs) {
-            let print = Print::of(program).map_err(|error| RunError::NotExecutable {
+            let print = prints.of(program).map_err(|error| RunError::NotExecutable {
                 program: program.clone(),
                 why: format!("it cannot be read: {error}"),
             })?;
@@ -194,12 +298,13 @@ impl Prepared {
                 return Err(RunError::OtherBuild { path, what: "the program" });
             }
         }
-        capacity::check(task.ranks)?;
-        let descriptors = capacity::raise_descriptors(task.ranks);
+        capacity::check(task.ranks, spec.pmi)?;
+        let descriptors = capacity::raise_descriptors(task.ranks, spec.pmi);
         let cpus = cpus::available().map_err(system("asking for this process' CPUs"))?;
-        signals::listen(inputs).map_err(system("watching for signals"))?;
-        let ssh = std::env::var("SSH_CONNECTION").ok();
-        let address = address::of_host(&task.hosts, task.host as usize, ssh);
+        let address = match address {
+            Whereabouts::Known(address) => address,
+            Whereabouts::Ssh(ssh) => address::of_host(&task.hosts, task.host as usize, ssh),
+        };
         // Networks that are no internet have addresses of their own.
         let address = address.unwrap_or_else(|| LOOP_BACK.to_owned());
         Ok(Prepared { task, spec, programs, cpus, descriptors, address })
@@ -223,6 +328,7 @@ fn spec(task: &Task) -> Spec {
     }
     spec.more = programs.collect();
     spec.dedicated = true;
+    spec.pmi = task.pmi.is_some();
     spec
 }
 
@@ -246,6 +352,7 @@ struct Agent {
     voice: Voice,
     sender: UnboundedSender<Input>,
     processes: Processes,
+    pmi: Option<Pmi>,
     /// Not yet started.
     starter: Option<Starter>,
     hold: mpsc::Sender<()>,
@@ -290,6 +397,8 @@ impl Agent {
         let (listener, port) = bootstrap::listen()?;
         let (told, strangers) = (sender.clone(), descriptors.strangers);
         tokio::spawn(bootstrap::serve(listener, Arc::clone(&plan), told, strangers));
+        let here = task.first..task.first + task.ranks;
+        let pmi = task.pmi.clone().map(|offer| Pmi::start(offer, here, false, sender.clone()));
         let (hold, held) = mpsc::channel();
         for ((program, _), task) in programs.iter_mut().zip(&task.programs) {
             program.program = OsString::from_vec(task.called.clone());
@@ -318,6 +427,7 @@ impl Agent {
             voice,
             sender,
             processes,
+            pmi,
             starter: Some(starter),
             hold,
             is_starting: false,
@@ -466,6 +576,8 @@ impl Agent {
                 Some(input) => _ = input.send(bytes),
                 None => self.early_input.push(bytes),
             },
+            Order::Met { pairs } => self.pmi.iter().for_each(|pmi| pmi.met(pairs.clone())),
+            Order::Broken { rank } => self.pmi.iter().for_each(|pmi| pmi.broken(rank)),
             Order::Pause { number } => {
                 self.is_paused = true;
                 self.voice.say(&Word::Paused { number });
@@ -523,6 +635,7 @@ impl Agent {
             Input::Part { rank, mine } => Word::Part { rank, mine },
             Input::Refused(why) => Word::Stranger { why },
             Input::Note(text) => Word::Note { text },
+            Input::Pmi(_, told) => Word::Pmi { told },
             Input::Signal(signal) => {
                 // To be ended itself is as bad as to lose the launcher.
                 if ENDING.contains(&signal) {
@@ -553,6 +666,7 @@ impl Agent {
 
     fn exited(&mut self, rank: u32, exit: Exit) {
         self.running.retain(|other| *other != rank);
+        self.pmi.iter().for_each(|pmi| pmi.gone(rank));
         let killed = exit == Exit::Signal(Signal::KILL.as_raw());
         if killed && groups::oom_kills() > self.oom_kills {
             self.voice.say(&Word::OutOfMemory { rank });
@@ -572,6 +686,9 @@ impl Agent {
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         self.running.push(rank);
         self.processes.add(child, self.sender.clone())?;
+        if let (Some(pmi), Some(socket)) = (&self.pmi, newborn.pmi.take()) {
+            pmi.add(rank, socket);
+        }
         if let Some(stdin) = pipes.0 {
             let early = std::mem::take(&mut self.early_input);
             self.input = Some(feed(stdin, self.voice.clone())?);

@@ -1,4 +1,5 @@
-//! A conversation with the agent of a host, over the pipes of a remote shell.
+//! A conversation with the agent of a host, over the pipes of a remote shell, or the connection by
+//! which the host has joined.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,7 +12,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::io::{
+    AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader,
+};
+use tokio::net::TcpStream;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch::Sender as WatchSender;
@@ -26,6 +30,8 @@ use super::super::lines::{Tail, last_lines};
 use super::super::output::lock;
 use super::super::query::Seen;
 use super::super::spawn::{detach, watch};
+use super::port::Connection;
+use super::seal::{Opener, SEAL, Sealer};
 use super::shown;
 use super::talk::{ANY_GREETING, BEAT, FRAME_MAX, GREETING, Order, Task, Word};
 use crate::notes::Notes;
@@ -101,18 +107,64 @@ pub(super) fn start(command: &[OsString]) -> io::Result<Child> {
 pub(super) struct Conversation {
     host: usize,
     task: Task,
-    shell: Child,
-    watched: AsyncFd<OwnedFd>,
-    command: String,
-    to: Option<Sender>,
-    from: BufReader<Receiver>,
-    errors: Option<Receiver>,
+    /// None of a host that has joined.
+    shell: Option<Shell>,
+    to: Option<Mouth>,
+    from: Ear,
     /// Its agent can do its part.
     is_ready: Arc<AtomicBool>,
     /// Of each rank, standard output and standard error; none once it has ended.
     outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
     inputs: UnboundedSender<Input>,
     answered: Arc<WatchSender<Vec<Answered>>>,
+}
+
+/// A remote shell.
+struct Shell {
+    child: Child,
+    watched: AsyncFd<OwnedFd>,
+    command: String,
+    errors: Receiver,
+}
+
+/// What orders are written to.
+struct Mouth {
+    to: Box<dyn AsyncWrite + Send + Unpin>,
+    sealer: Option<Sealer>,
+}
+
+impl Mouth {
+    async fn write(&mut self, frame: Vec<u8>) -> io::Result<()> {
+        let frame = match &mut self.sealer {
+            Some(sealer) => sealer.seal(frame),
+            None => frame,
+        };
+        self.to.write_all(&frame).await
+    }
+}
+
+/// What words come from.
+struct Ear {
+    from: BufReader<Box<dyn AsyncRead + Send + Unpin>>,
+    opener: Option<Opener>,
+}
+
+impl Ear {
+    async fn word(&mut self) -> io::Result<Word> {
+        let Some(opener) = &mut self.opener else {
+            return bootstrap::read(&mut self.from, FRAME_MAX).await;
+        };
+        loop {
+            let body = bootstrap::read_body(&mut self.from, FRAME_MAX + SEAL).await?;
+            if let Some(message) = opener.open(&body)? {
+                return wire::decode(message);
+            }
+        }
+    }
+
+    fn refused(&self) -> u64 {
+        self.opener.as_ref().map_or(0, Opener::refused)
+    }
 }
 
 /// What a host has answered last, kept where the driver finds it, which hears nothing while it
@@ -126,89 +178,148 @@ pub(super) struct Answered {
     pub(super) seen: Vec<Seen>,
 }
 
+/// Where a conversation tells what it hears.
+pub(super) type Told = (UnboundedSender<Input>, Arc<WatchSender<Vec<Answered>>>);
+
 impl Conversation {
-    pub(super) fn new(
+    /// With the agent behind a remote shell.
+    pub(super) fn by_shell(
         task: Task,
-        mut shell: Child,
+        mut child: Child,
         command: &[OsString],
         outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
-        (inputs, answered): (UnboundedSender<Input>, Arc<WatchSender<Vec<Answered>>>),
+        told: Told,
     ) -> io::Result<Conversation> {
         let no_pipe = || io::Error::other("no pipe");
-        let to = shell.stdin.take().ok_or_else(no_pipe)?;
-        let from = shell.stdout.take().ok_or_else(no_pipe)?;
-        let errors = shell.stderr.take().ok_or_else(no_pipe)?;
-        Ok(Conversation {
+        let to = child.stdin.take().ok_or_else(no_pipe)?;
+        let from = child.stdout.take().ok_or_else(no_pipe)?;
+        let errors = child.stderr.take().ok_or_else(no_pipe)?;
+        let to = Mouth { to: Box::new(Sender::from_owned_fd(to.into())?), sealer: None };
+        let from: Box<dyn AsyncRead + Send + Unpin> =
+            Box::new(Receiver::from_owned_fd(from.into())?);
+        let from = Ear { from: BufReader::new(from), opener: None };
+        let shell = Shell {
+            watched: watch(pidfd_open(Pid::from_child(&child), PidfdFlags::NONBLOCK)?)?,
+            child,
+            command: shown(command),
+            errors: Receiver::from_owned_fd(errors.into())?,
+        };
+        Ok(Conversation::new(task, Some(shell), (to, from), outputs, told))
+    }
+
+    /// With the agent of a host that has joined.
+    pub(super) fn joined(
+        task: Task,
+        connection: Connection,
+        outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
+        told: Told,
+    ) -> io::Result<Conversation> {
+        let Connection { stream, left, sealer, opener } = connection;
+        let (from, to) = TcpStream::from_std(stream)?.into_split();
+        let to = Mouth { to: Box::new(to), sealer: Some(sealer) };
+        let from: Box<dyn AsyncRead + Send + Unpin> = Box::new(io::Cursor::new(left).chain(from));
+        let from = Ear { from: BufReader::new(from), opener: Some(opener) };
+        Ok(Conversation::new(task, None, (to, from), outputs, told))
+    }
+
+    fn new(
+        task: Task,
+        shell: Option<Shell>,
+        (to, from): (Mouth, Ear),
+        outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
+        (inputs, answered): Told,
+    ) -> Conversation {
+        Conversation {
             host: task.host as usize,
             task,
-            watched: watch(pidfd_open(Pid::from_child(&shell), PidfdFlags::NONBLOCK)?)?,
             shell,
-            command: shown(command),
-            to: Some(Sender::from_owned_fd(to.into())?),
-            from: BufReader::new(Receiver::from_owned_fd(from.into())?),
-            errors: Some(Receiver::from_owned_fd(errors.into())?),
+            to: Some(to),
+            from,
             is_ready: Arc::default(),
             outputs,
             inputs,
             answered,
-        })
+        }
     }
 
-    /// Until the remote shell has ended. It is not reaped: until then its number, which is also
-    /// that of its group, is no other process'.
-    pub(super) async fn carry_on(mut self, orders: UnboundedReceiver<Order>) -> Child {
-        let (Some(to), Some(errors)) = (self.to.take(), self.errors.take()) else {
-            return self.shell;
-        };
+    /// Until the connection has ended, and the remote shell, if there is one. That is not reaped:
+    /// until then its number, which is also that of its group, is no other process'.
+    pub(super) async fn carry_on(mut self, orders: UnboundedReceiver<Order>) -> Option<Child> {
+        let to = self.to.take()?;
+        match self.shell.take() {
+            Some(shell) => Some(self.by_way_of(shell, to, orders).await),
+            None => {
+                let why = self.speak(to, orders).await;
+                let why = why
+                    .unwrap_or_else(|| "its connection has ended, so its agent is gone".to_owned());
+                let why = match self.from.refused() {
+                    0 => why,
+                    count => format!("{why} ({count} messages that are not its own were refused)"),
+                };
+                self.outputs.clear();
+                self.tell(Said::Lost(why));
+                None
+            }
+        }
+    }
+
+    async fn by_way_of(
+        mut self,
+        shell: Shell,
+        to: Mouth,
+        orders: UnboundedReceiver<Order>,
+    ) -> Child {
+        let Shell { child, watched, command, errors } = shell;
         let tail = Arc::new(Mutex::new(Tail::default()));
         let name = self.task.hosts.get(self.host).cloned().unwrap_or_default();
         let is_ready = Arc::clone(&self.is_ready);
         let complaints = Complaints { name, tail: Arc::clone(&tail), is_ready };
         let complaints = tokio::spawn(complaints.read(errors, self.inputs.clone()));
-        let mut writer = JoinSet::new();
-        let why = match tokio::time::timeout(GREETED_IN, greeting(&mut self.from)).await {
-            Err(_) => {
-                Some(format!("{} has shown no agent in {} s", self.command, GREETED_IN.as_secs()))
-            }
+        let why = match tokio::time::timeout(GREETED_IN, greeting(&mut self.from.from)).await {
+            Err(_) => Some(format!("{command} has shown no agent in {} s", GREETED_IN.as_secs())),
             Ok(Err(error)) if wire::is_end(&error) => None,
             Ok(Err(error)) => Some(error.to_string()),
-            Ok(Ok(())) => {
-                // What was ordered while the host logged in comes behind its task.
-                let prepare = Order::Prepare { task: Box::new(self.task.clone()) };
-                writer.spawn(write(to, prepare, orders));
-                tokio::select! {
-                    why = self.listen() => why,
-                    Some(Ok(Err(error))) = writer.join_next() => {
-                        Some(format!("its agent cannot be told what is to be done: {error}"))
-                    }
-                }
-            }
+            Ok(Ok(())) => self.speak(to, orders).await,
         };
         self.outputs.clear();
         // One that hangs is killed by whoever is told, and ends then.
         let why = match why {
             Some(why) => why,
             None => {
-                let _ = tokio::time::timeout(PARTING, ended(&self.watched)).await;
+                let _ = tokio::time::timeout(PARTING, ended(&watched)).await;
                 let _ = tokio::time::timeout(PARTING, complaints).await;
-                let status = status(&self.watched);
+                let status = status(&watched);
                 let is_ready = self.is_ready.load(Ordering::Relaxed);
-                explain(&self.command, status, is_ready, &lock(&tail).text())
+                explain(&command, status, is_ready, &lock(&tail).text())
             }
         };
         self.tell(Said::Lost(why));
-        writer.abort_all();
-        ended(&self.watched).await;
-        self.shell
+        ended(&watched).await;
+        child
+    }
+
+    /// Tells the agent what is to be done, and passes on what it says; why it says no more, unless
+    /// the connection has ended.
+    async fn speak(&mut self, to: Mouth, orders: UnboundedReceiver<Order>) -> Option<String> {
+        // What was ordered while the host logged in comes behind its task.
+        let prepare = Order::Prepare { task: Box::new(self.task.clone()) };
+        let mut writer = JoinSet::new();
+        writer.spawn(write(to, prepare, orders));
+        tokio::select! {
+            why = self.listen() => why,
+            Some(Ok(Err(error))) = writer.join_next() => {
+                Some(format!("its agent cannot be told what is to be done: {error}"))
+            }
+        }
     }
 
     /// Passes on what the agent says; why it says no more, unless its output has ended.
     async fn listen(&mut self) -> Option<String> {
+        let mut is_noted = false;
         loop {
             let is_ready = self.is_ready.load(Ordering::Relaxed);
             let limit = if is_ready { self.task.silence } else { GREETED_IN };
-            let word = bootstrap::read(&mut self.from, FRAME_MAX);
-            let word = match tokio::time::timeout(limit, word).await {
+            let word = match tokio::time::timeout(limit, self.from.word()).await {
                 Err(_) => {
                     return Some(format!("it has said nothing for {} s", limit.as_secs_f64()));
                 }
@@ -216,6 +327,14 @@ impl Conversation {
                 Ok(Err(error)) => return Some(format!("its agent cannot be understood: {error}")),
                 Ok(Ok(word)) => word,
             };
+            if self.from.refused() > 0 && !std::mem::replace(&mut is_noted, true) {
+                let name = self.task.hosts.get(self.host).cloned().unwrap_or_default();
+                let text = format!(
+                    "host {name}: messages on its connection that are not its own, or were sent \
+                     before, are refused; somebody interferes with it"
+                );
+                self.tell(Said::Word(Word::Note { text }));
+            }
             match word {
                 Word::Output { rank, is_err, bytes } => {
                     if let Some(Some(to)) = self.outputs.get(self.place(rank, is_err)) {
@@ -288,7 +407,7 @@ fn explain(command: &str, status: Option<ExitStatus>, is_ready: bool, said: &str
 }
 
 /// Reads until the agent's first line.
-async fn greeting(from: &mut BufReader<Receiver>) -> io::Result<()> {
+async fn greeting(from: &mut (impl AsyncBufRead + Unpin)) -> io::Result<()> {
     let mut from = from.take(CHATTER);
     let mut line = Vec::new();
     loop {
@@ -314,7 +433,7 @@ async fn greeting(from: &mut BufReader<Receiver>) -> io::Result<()> {
 /// Writes orders, and that this launcher is there, until the agent reads no more. An order that is
 /// too long is an error, for a rank may wait for it.
 async fn write(
-    mut to: impl AsyncWrite + Unpin,
+    mut to: Mouth,
     first: Order,
     mut orders: UnboundedReceiver<Order>,
 ) -> io::Result<()> {
@@ -328,7 +447,7 @@ async fn write(
             _ => {}
         }
         let frame = wire::encode_within(&order, FRAME_MAX)?;
-        if to.write_all(&frame).await.is_err() {
+        if to.write(frame).await.is_err() {
             // Its end is noticed where its words are read.
             break;
         }
@@ -394,11 +513,15 @@ mod tests {
     use super::*;
     use crate::notes::NOTES_MAX;
 
+    fn mouth(to: impl AsyncWrite + Send + Unpin + 'static) -> Mouth {
+        Mouth { to: Box::new(to), sealer: None }
+    }
+
     #[tokio::test]
     async fn an_order_that_is_too_long_is_an_error() {
         let (orders, ordered) = unbounded_channel();
         orders.send(Order::Input { bytes: vec![0; FRAME_MAX] }).unwrap();
-        let error = write(tokio::io::sink(), Order::Start, ordered).await.unwrap_err();
+        let error = write(mouth(tokio::io::sink()), Order::Start, ordered).await.unwrap_err();
         assert!(error.to_string().contains("are allowed"), "{error}");
     }
 
@@ -406,7 +529,7 @@ mod tests {
     async fn a_launcher_that_is_about_to_be_stopped_says_nothing() {
         let (orders, ordered) = unbounded_channel();
         let (to, mut from) = tokio::io::duplex(1 << 10);
-        let writer = tokio::spawn(write(to, Order::Pause { number: 1 }, ordered));
+        let writer = tokio::spawn(write(mouth(to), Order::Pause { number: 1 }, ordered));
         let mut said = async || {
             let mut frame = vec![0; from.read_u32_le().await.unwrap() as usize];
             from.read_exact(&mut frame).await.unwrap();

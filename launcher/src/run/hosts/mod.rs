@@ -1,22 +1,29 @@
-//! Jobs on several hosts: an agent on each starts the ranks there, by a remote shell whose standard
-//! input and output are the connection to it. No port listens, and nothing but the remote shell
-//! decides who may start what where.
+//! Jobs on several hosts: an agent on each starts the ranks there. A remote shell starts it, whose
+//! standard input and output are the connection to it: no port listens, and nothing but the remote
+//! shell decides who may start what where. Or hosts have joined, at a port that listens until all
+//! have.
 
 mod address;
 mod agent;
+mod hello;
+mod join;
 mod link;
 mod list;
+mod port;
+mod seal;
 mod talk;
 mod task;
 
 use std::ffi::OsString;
 use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process::Child;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use rustix::net::{Shutdown, shutdown};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
@@ -33,12 +40,16 @@ use super::query::Seen;
 use super::report::RunError;
 use super::spec::{Spec, Stdin};
 use super::start::in_foreground;
+use crate::pmi::server::Pairs;
 use crate::rumours::{Message, Rumours};
 use crate::wire;
 
 pub use self::agent::agent;
+pub use self::hello::HostSecret;
+pub use self::join::{Join, join};
 pub(super) use self::link::{Relayed, Said as HostSaid};
 pub use self::list::{HostPart, HostSlots, parse_hosts, place, read_hosts};
+pub use self::port::{Connections, JoinError, JoinPort, JoinedHosts};
 
 /// How long agents may take to end when all is over, and the remote shells after them.
 const CLOSING: Duration = Duration::from_secs(3);
@@ -49,10 +60,12 @@ const INPUT_WINDOW: usize = 64 << 10;
 
 /// Hosts that the ranks of a job are on. The program that runs the job is its own agent there: its
 /// `main` begins with [`agent`] if its first argument is `agent`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Remote {
     /// The hosts, and the ranks on each: all of the job, in order.
     pub hosts: Vec<HostPart>,
+    /// To hosts that have joined, which need no remote shell.
+    pub connections: Option<Connections>,
     /// The remote shell, as a program and its arguments, behind which a host and a command line
     /// for a shell there are put. `None`: ssh, or none for the host `localhost`.
     pub shell: Option<Vec<OsString>>,
@@ -66,7 +79,7 @@ const SSH: [&str; 4] = ["ssh", "-T", "-o", "BatchMode=yes"];
 impl Remote {
     /// Those hosts, by ssh.
     pub fn new(hosts: Vec<HostPart>) -> Remote {
-        Remote { hosts, shell: None, silence: Duration::from_secs(10) }
+        Remote { hosts, connections: None, shell: None, silence: Duration::from_secs(10) }
     }
 
     /// The command that starts an agent.
@@ -100,8 +113,7 @@ fn quoted(path: &Path) -> OsString {
 struct Link {
     part: HostPart,
     orders: UnboundedSender<Order>,
-    /// The remote shell, which leads a group; none once it is reaped.
-    shell: Option<Pid>,
+    carrier: Carrier,
     is_ready: bool,
     has_started: bool,
     is_lost: bool,
@@ -114,16 +126,33 @@ struct Link {
     left: Vec<u32>,
 }
 
+/// What the connection to a host ends with.
+#[derive(Debug)]
+enum Carrier {
+    /// A remote shell, which leads a group.
+    Shell(Pid),
+    /// A socket.
+    Socket(OwnedFd),
+    /// A remote shell that was reaped.
+    Gone,
+}
+
 impl Link {
-    /// Kills the remote shell, and what that has started here.
+    /// Kills the remote shell, and what that has started here; or ends the connection.
     fn kill(&self) {
-        // Fails when the group has no process left.
-        let _ = self.shell.map(|shell| kill_process_group(shell, Signal::KILL));
+        // Fails when the group has no process left, or the connection has ended.
+        match &self.carrier {
+            Carrier::Shell(shell) => _ = kill_process_group(*shell, Signal::KILL),
+            Carrier::Socket(socket) => _ = shutdown(socket, Shutdown::Both),
+            Carrier::Gone => {}
+        }
     }
 
-    /// Its remote shell is about to be reaped.
-    fn forget(&mut self) {
-        self.shell = None;
+    /// Its remote shell is about to be reaped, if it is that.
+    fn forget(&mut self, reaped: Pid) {
+        if matches!(self.carrier, Carrier::Shell(shell) if shell == reaped) {
+            self.carrier = Carrier::Gone;
+        }
     }
 }
 
@@ -131,8 +160,8 @@ impl Link {
 pub(super) struct Hosts {
     links: Vec<Link>,
     rumours: Rumours,
-    /// Each ends with its remote shell.
-    conversations: JoinSet<Child>,
+    /// Each ends with its remote shell, if it has one.
+    conversations: JoinSet<Option<Child>>,
     /// Where to remind the driver; none if there are no hosts.
     inputs: Option<UnboundedSender<Input>>,
     /// By each host.
@@ -149,11 +178,45 @@ pub(super) struct Hosts {
     is_over: bool,
 }
 
+/// How a host is reached.
+enum Way {
+    Shell(Vec<OsString>),
+    /// The connection by which it has joined, if it has.
+    Joined(Option<port::Connection>),
+}
+
+impl Way {
+    /// Begins a conversation with its agent, or says why that fails.
+    fn begin(
+        self,
+        task: Task,
+        outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
+        told: link::Told,
+    ) -> Result<(Carrier, link::Conversation), String> {
+        match self {
+            Way::Shell(command) => {
+                let failed = |source| format!("{} cannot be started: {source}", shown(&command));
+                let shell = link::start(&command).map_err(failed)?;
+                let carrier = Carrier::Shell(Pid::from_child(&shell));
+                let begun = link::Conversation::by_shell(task, shell, &command, outputs, told);
+                Ok((carrier, begun.map_err(failed)?))
+            }
+            Way::Joined(None) => Err("it has joined another job, or left".to_owned()),
+            Way::Joined(Some(connection)) => {
+                let failed = |source| format!("its connection cannot be used: {source}");
+                let socket = connection.stream.as_fd().try_clone_to_owned().map_err(failed)?;
+                let begun = link::Conversation::joined(task, connection, outputs, told);
+                Ok((Carrier::Socket(socket), begun.map_err(failed)?))
+            }
+        }
+    }
+}
+
 /// Streams of ranks on other hosts.
 pub(super) type Streams = Vec<(u32, Stream, Relayed)>;
 
 impl Hosts {
-    /// Starts an agent on each host, which looks whether its part can be done.
+    /// Starts an agent on each host, unless that has joined; it looks whether its part can be done.
     pub(super) fn connect(
         spec: &Spec,
         remote: &Remote,
@@ -165,7 +228,7 @@ impl Hosts {
         let system = |what| move |source| RunError::System { what, source };
         let agent = std::env::current_exe().map_err(system("asking where rma-run is"))?;
         let input = input_of(spec);
-        let task = task::of_all(spec, remote, programs, input.is_some())?;
+        let (task, programs) = task::of_all(spec, remote, name, programs, input.is_some())?;
         let mut hosts = Hosts::unconnected(&remote.hosts);
         let (taken, takes) = mpsc::channel();
         hosts.inputs = Some(inputs.clone());
@@ -179,16 +242,21 @@ impl Hosts {
                 host,
                 first: part.first,
                 ranks: part.ranks,
-                programs: task::with_ranks(&task.programs, &part.range()),
+                programs: task::with_ranks(&programs, &part.range()),
                 ..task.clone()
             };
-            let command = remote.command(&part.name, &agent);
-            let (shell, orders) = hosts.talk(task, part, &command, inputs, &mut streams)?;
-            processes.add_helper(shell);
+            let way = match &remote.connections {
+                Some(connections) => Way::Joined(connections.take(&part.name)),
+                None => Way::Shell(remote.command(&part.name, &agent)),
+            };
+            let (carrier, orders) = hosts.talk(task, part, way, inputs, &mut streams)?;
+            if let Carrier::Shell(shell) = carrier {
+                processes.add_helper(shell);
+            }
             hosts.links.push(Link {
                 part: part.clone(),
                 orders,
-                shell: Some(shell),
+                carrier,
                 is_ready: false,
                 has_started: false,
                 is_lost: false,
@@ -198,6 +266,7 @@ impl Hosts {
                 left: part.range().collect(),
             });
         }
+        remote.connections.iter().for_each(Connections::dismiss);
         Ok((hosts, streams))
     }
 
@@ -205,10 +274,10 @@ impl Hosts {
         &mut self,
         task: Task,
         part: &HostPart,
-        command: &[OsString],
+        way: Way,
         inputs: &UnboundedSender<Input>,
         streams: &mut Streams,
-    ) -> Result<(Pid, UnboundedSender<Order>), RunError> {
+    ) -> Result<(Carrier, UnboundedSender<Order>), RunError> {
         let (orders, said) = tokio::sync::mpsc::unbounded_channel();
         let mut outputs = Vec::new();
         for rank in part.range() {
@@ -218,18 +287,12 @@ impl Hosts {
                 streams.push((rank, stream, relayed));
             }
         }
-        let failed = |source| RunError::Host {
-            host: part.name.clone(),
-            why: format!("{} cannot be started: {source}", shown(command)),
-            code: 1,
-        };
-        let shell = link::start(command).map_err(failed)?;
-        let pid = Pid::from_child(&shell);
+        let host = part.name.clone();
+        let failed = |why| RunError::Host { host, why, code: 1 };
         let told = (inputs.clone(), Arc::clone(&self.answered));
-        let conversation = link::Conversation::new(task, shell, command, outputs, told);
-        let conversation = conversation.map_err(failed)?;
+        let (carrier, conversation) = way.begin(task, outputs, told).map_err(failed)?;
         self.conversations.spawn(conversation.carry_on(said));
-        Ok((pid, orders))
+        Ok((carrier, orders))
     }
 
     /// A job on this machine.
@@ -291,6 +354,8 @@ impl Hosts {
                 return Vec::new();
             }
             Word::Note { text } => return vec![Input::Note(text)],
+            // What is told of all its ranks is told of the first, too.
+            Word::Pmi { ref told } => told.rank().unwrap_or(link.part.first),
             Word::Stranger { why } => return vec![Input::Refused(why)],
             // Told where they arrive.
             Word::Beat | Word::Paused { .. } | Word::Looked { .. } => return Vec::new(),
@@ -323,6 +388,7 @@ impl Hosts {
                 self.tell(messages);
                 Event::Joined(rank)
             }
+            Word::Pmi { told } => return Some(Input::Pmi(Some(host), told)),
             Word::Part { mine, .. } => return Some(Input::Part { rank, mine }),
             Word::Left { failed, missed, .. } => {
                 if failed {
@@ -438,6 +504,21 @@ impl Hosts {
     pub(super) fn unready(&self) -> Option<Vec<&str>> {
         let unready = self.links.iter().filter(|link| !link.is_ready && !link.is_lost);
         (!self.is_empty()).then(|| unready.map(|link| link.part.name.as_str()).collect())
+    }
+
+    /// The first rank of a host.
+    pub(super) fn first_of(&self, host: usize) -> Option<u32> {
+        self.links.get(host).map(|link| link.part.first)
+    }
+
+    /// Ranks of all hosts have met by PMI-1, and have put that.
+    pub(super) fn met(&self, pairs: &Pairs) {
+        self.order(|| Order::Met { pairs: pairs.clone() });
+    }
+
+    /// That rank comes to no barrier of PMI-1 any more.
+    pub(super) fn broken(&self, rank: u32) {
+        self.order(|| Order::Broken { rank });
     }
 
     fn order(&self, order: impl Fn() -> Order) {
@@ -571,12 +652,12 @@ impl Hosts {
         let patience = if all_read { CLOSING } else { Duration::ZERO };
         for patience in [patience, CLOSING] {
             let ended = async {
-                while let Some(shell) = self.conversations.join_next().await {
-                    let Ok(mut shell) = shell else { continue };
+                while let Some(ended) = self.conversations.join_next().await {
+                    let Ok(Some(mut shell)) = ended else { continue };
                     // Before it is reaped: then its number may be another's.
-                    processes.release_helper(Pid::from_child(&shell));
-                    let pid = Some(Pid::from_child(&shell));
-                    self.links.iter_mut().filter(|link| link.shell == pid).for_each(Link::forget);
+                    let pid = Pid::from_child(&shell);
+                    processes.release_helper(pid);
+                    self.links.iter_mut().for_each(|link| link.forget(pid));
                     let _ = shell.wait();
                 }
             };
@@ -655,7 +736,7 @@ mod tests {
                 left: part.range().collect(),
                 part,
                 orders,
-                shell: None,
+                carrier: Carrier::Gone,
                 is_ready: true,
                 has_started: false,
                 is_lost: false,
@@ -673,6 +754,20 @@ mod tests {
         let (hosts, ..) = two([2, 1]);
         let names = [0, 1, 2, 3].map(|rank| hosts.name_of(rank));
         assert_eq!(names, [Some("a"), Some("a"), Some("b"), None]);
+    }
+
+    /// Two that look at a time get what was seen for them, or later.
+    #[test]
+    fn an_answer_is_of_its_question_or_an_earlier_one() {
+        let (mut hosts, ..) = two([1, 1]);
+        drop((hosts.look(), hosts.look()));
+        let seen = |process| Seen { process: Some(process), ..Seen::default() };
+        hosts.answered.send_modify(|all| (all[0].looked, all[0].seen) = (1, vec![seen(7)]));
+        assert_eq!(hosts.seen(1), [seen(7), Seen::default()]);
+        assert_eq!(hosts.seen(2), [Seen::default(), Seen::default()]);
+        hosts.answered.send_modify(|all| (all[1].looked, all[1].seen) = (2, vec![seen(8)]));
+        assert_eq!(hosts.seen(1), [seen(7), seen(8)]);
+        assert_eq!(hosts.seen(2), [Seen::default(), seen(8)]);
     }
 
     #[tokio::test]

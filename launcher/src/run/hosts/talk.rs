@@ -1,5 +1,5 @@
 //! What a launcher and the agent of a host say to each other: frames of the bootstrap's form, over
-//! the agent's standard input and output.
+//! the agent's standard input and output, or, sealed, over the connection by which it has joined.
 
 use std::time::Duration;
 
@@ -8,11 +8,13 @@ use super::super::spec::{Bind, MapBy};
 use crate::Job;
 use crate::client::Fate;
 use crate::codec::{wire_enum, wire_struct};
+use crate::pmi::server::{Offer, Pairs, Told};
 use crate::wire::{self, RANKS_MAX};
 
-/// First line of an agent; what a login shell prints before it is skipped. The number changes
-/// whenever a message does.
-pub(super) const GREETING: &str = "rma-run agent 6";
+/// Changes whenever a message does.
+pub(super) const VERSION: u32 = 7;
+/// First line of an agent; what a login shell prints before it is skipped.
+pub(super) const GREETING: &str = "rma-run agent 7";
 /// What an agent of any version begins with.
 pub(super) const ANY_GREETING: &str = "rma-run agent ";
 /// How often each side says that it is there.
@@ -56,6 +58,8 @@ pub(super) struct Task {
     pub(super) has_input: bool,
     /// What the launcher's own file is.
     pub(super) launcher_print: Print,
+    /// What ranks that speak PMI-1 are told, if that is served.
+    pub(super) pmi: Option<Offer>,
 }
 
 /// A program, and what its ranks get.
@@ -98,6 +102,10 @@ pub(super) enum Order {
     Resume,
     /// Say what is seen of ranks; how often that was asked.
     Look { number: u32 },
+    /// Ranks of all hosts that speak PMI-1 have met, and have put that.
+    Met { pairs: Pairs },
+    /// That rank comes to no barrier of PMI-1 any more.
+    Broken { rank: u32 },
     /// Kill what is left, but for ranks that even that does not end; and end.
     End { stuck: Vec<u32> },
 }
@@ -166,6 +174,10 @@ pub(in super::super) enum Word {
     Note {
         text: String,
     },
+    /// What ranks do that speak PMI-1.
+    Pmi {
+        told: Told,
+    },
     /// A caller at the port of the host was refused.
     Stranger {
         why: String,
@@ -197,6 +209,7 @@ wire_struct!(Task {
     silence,
     has_input,
     launcher_print,
+    pmi,
 });
 wire_struct!(TaskProgram { first, program, called, args, dir, env, print });
 wire_enum!(Order {
@@ -212,6 +225,8 @@ wire_enum!(Order {
     9 = End { stuck: stuck },
     10 = Resume {},
     11 = Look { number: number },
+    12 = Met { pairs: pairs },
+    13 = Broken { rank: rank },
 });
 wire_enum!(Word {
     0 = Ready { cpus: cpus, address: address },
@@ -234,6 +249,7 @@ wire_enum!(Word {
     17 = Beat {},
     18 = Paused { number: number },
     19 = Looked { number: number, ranks: ranks },
+    20 = Pmi { told: told },
 });
 
 impl Print {
@@ -265,10 +281,31 @@ impl Print {
     }
 }
 
+/// Prints of files, each of which is read once.
+#[derive(Debug, Default)]
+pub(super) struct Prints(std::collections::HashMap<std::path::PathBuf, Print>);
+
+impl Prints {
+    /// Of a file.
+    pub(super) fn of(&mut self, path: &std::path::Path) -> std::io::Result<Print> {
+        if let Some(known) = self.0.get(path) {
+            return Ok(*known);
+        }
+        let print = Print::of(path)?;
+        self.0.insert(path.to_owned(), print);
+        Ok(print)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::wire::{FromLauncher, encode_within};
+
+    #[test]
+    fn an_agent_says_its_version() {
+        assert_eq!(GREETING, format!("{ANY_GREETING}{VERSION}"));
+    }
 
     #[test]
     fn a_changed_byte_is_another_build() {

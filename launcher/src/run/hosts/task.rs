@@ -5,19 +5,20 @@ use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-use super::super::program;
 use super::super::report::RunError;
 use super::super::spec::{Program, Spec};
+use super::super::{pmi, program};
 use super::Remote;
-use super::talk::{Print, Task, TaskProgram};
-use crate::{BOOTSTRAP_VAR, JOB_VAR, RANK_VAR, SECRET_VAR};
+use super::talk::{Print, Prints, Task, TaskProgram};
+use crate::{BOOTSTRAP_VAR, JOB_VAR, PMI_VAR, RANK_VAR, SECRET_VAR};
 
 /// Variables that ranks on other hosts get from this environment, besides those of `--env`: by the
 /// beginning of their names.
 const PASSED: [&str; 3] = ["RMA_", "FI_", "RUST_BACKTRACE"];
 /// But for those that each rank has its own of.
-const OWN: [&str; 8] = [
+const OWN: [&str; 9] = [
     BOOTSTRAP_VAR,
+    PMI_VAR,
     RANK_VAR,
     SECRET_VAR,
     JOB_VAR,
@@ -27,34 +28,43 @@ const OWN: [&str; 8] = [
     "RMA_LOCAL_SIZE",
 ];
 
-/// What all agents are told alike.
+/// What all agents are told alike, but for their programs, and all programs.
 pub(super) fn of_all(
     spec: &Spec,
     remote: &Remote,
+    name: &str,
     programs: &[program::Found],
     has_input: bool,
-) -> Result<Task, RunError> {
+) -> Result<(Task, Vec<TaskProgram>), RunError> {
     let system = |what| move |source| RunError::System { what, source };
     let own = Print::of(Path::new("/proc/self/exe")).map_err(system("reading rma-run"))?;
-    let programs = programs.iter().map(|(program, file)| task_program(program, file));
-    Ok(Task {
+    let mut prints = Prints::default();
+    let programs = programs.iter().map(|(program, file)| task_program(program, file, &mut prints));
+    let programs = programs.collect::<Result<_, _>>()?;
+    let task = Task {
         name: String::new(),
         hosts: remote.hosts.iter().map(|part| part.name.clone()).collect(),
         host: 0,
         first: 0,
         ranks: 0,
         job: spec.job(remote.hosts.len() as u32),
-        programs: programs.collect::<Result<_, _>>()?,
+        programs: Vec::new(),
         bind: spec.bind,
         map_by: spec.map_by,
         kill_after: spec.kill_after,
         silence: remote.silence,
         has_input,
         launcher_print: own,
-    })
+        pmi: pmi::offer(spec, name, remote.hosts.iter().map(|part| part.ranks)),
+    };
+    Ok((task, programs))
 }
 
-fn task_program(program: &Program, file: &Path) -> Result<TaskProgram, RunError> {
+fn task_program(
+    program: &Program,
+    file: &Path,
+    prints: &mut Prints,
+) -> Result<TaskProgram, RunError> {
     let system = |what| move |source| RunError::System { what, source };
     let unreadable = system("reading the program");
     let file = std::path::absolute(file).map_err(unreadable)?;
@@ -68,7 +78,7 @@ fn task_program(program: &Program, file: &Path) -> Result<TaskProgram, RunError>
         args: program.args.iter().map(bytes).collect(),
         dir: dir.as_os_str().as_bytes().to_vec(),
         env: environment(program),
-        print: Print::of(&file).map_err(unreadable)?,
+        print: prints.of(&file).map_err(unreadable)?,
     })
 }
 

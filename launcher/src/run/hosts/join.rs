@@ -1,0 +1,230 @@
+//! `rma-run join`: this host joins a job whose launcher waits for it, and is its agent here.
+
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::super::bootstrap;
+use super::super::driver::{Input, until};
+use super::super::machine::ENDING;
+use super::super::signals;
+use super::agent::{Ends, Whereabouts, serve};
+use super::hello::{self, Challenge, Hello, HostSecret, MAGIC, Refusal, Reply, Welcome};
+use super::seal::{Opener, Sealer, Side};
+use super::talk::VERSION;
+use crate::codec::Wire;
+use crate::wire::{self, HELLO_MAX, Nonce, Proof, REPLY_MAX};
+
+/// How long one address may take to answer, and a launcher to end its hello.
+const ANSWERED_IN: Duration = Duration::from_secs(10);
+/// From one try to the next.
+const PAUSE: Duration = Duration::from_millis(250);
+/// How long a launcher may take nothing of what is said to it, until it is given up.
+const WRITTEN_IN: Duration = Duration::from_secs(60);
+
+/// A job that a host joins.
+#[derive(Debug, Clone)]
+pub struct Join {
+    /// Where its launcher waits, as HOST:PORT.
+    pub launcher: String,
+    /// The secret of both.
+    pub secret: HostSecret,
+    /// What this host is called, if it is not the name of the machine.
+    pub name: Option<String>,
+    /// Ranks that it takes; as many as others that do not say so, if it does not say so.
+    pub slots: Option<u32>,
+    /// Where ranks of other hosts reach those of this one, if it is not by the address of the
+    /// connection to the launcher.
+    pub address: Option<IpAddr>,
+    /// How long it is tried.
+    pub timeout: Duration,
+}
+
+/// Joins a job, and starts its ranks of this host; returns what to exit with once it is over: 0 if
+/// the launcher has ended it.
+pub fn join(join: &Join) -> u8 {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(joined(join)),
+        Err(error) => complain(&format!("starting the event loop failed: {error}")),
+    }
+}
+
+fn complain(why: &str) -> u8 {
+    // With nowhere to complain to, the exit status must do.
+    let _ = writeln!(io::stderr(), "rma-run join: {why}");
+    1
+}
+
+async fn joined(join: &Join) -> u8 {
+    let (sender, mut inputs) = unbounded_channel();
+    if let Err(error) = signals::listen(&sender) {
+        return complain(&format!("watching for signals failed: {error}"));
+    }
+    let (stream, welcome, seals) = match entered(join, &mut inputs).await {
+        Ok(entered) => entered,
+        Err(code) => return code,
+    };
+    complain(&format!(
+        "joined the job of {} as host {}, and wait for the others",
+        join.launcher, welcome.name
+    ));
+    let own = stream.local_addr().map(|address| address.ip()).ok();
+    let own = own.filter(|address| !address.is_loopback());
+    let address = join.address.or(own).map(|address| address.to_string());
+    match ends(stream, seals, welcome.silence, Whereabouts::Known(address)) {
+        Ok(ends) => serve(ends, (sender, inputs)).await,
+        Err(error) => complain(&format!("the connection cannot be used: {error}")),
+    }
+}
+
+fn ends(
+    stream: TcpStream,
+    (sealer, opener): (Sealer, Opener),
+    silence: Duration,
+    address: Whereabouts,
+) -> io::Result<Ends> {
+    let stream = stream.into_std()?;
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(WRITTEN_IN))?;
+    Ok(Ends {
+        from: Box::new(stream.try_clone()?),
+        to: Box::new(stream),
+        seals: Some((sealer, opener)),
+        patience: silence,
+        address,
+    })
+}
+
+type Entered = (TcpStream, Welcome, (Sealer, Opener));
+
+/// Tries until it is let in; else what to exit with.
+async fn entered(join: &Join, inputs: &mut UnboundedReceiver<Input>) -> Result<Entered, u8> {
+    let deadline = Some(Instant::now() + join.timeout);
+    let (mut last, mut is_told) = (String::from("nobody answers"), false);
+    loop {
+        tokio::select! {
+            entered = attempt(join) => match entered {
+                Ok(entered) => return Ok(entered),
+                Err(Failure::ForGood(why)) => return Err(complain(&why)),
+                Err(Failure::ForNow(why)) => last = why,
+            },
+            () = until(deadline) => return Err(in_vain(join, &last)),
+            code = ended(inputs) => return Err(code),
+        }
+        let within = join.timeout.as_secs_f64();
+        if !std::mem::replace(&mut is_told, true) {
+            complain(&format!("{last}; it is tried again for {within} s (--timeout)"));
+        }
+        tokio::select! {
+            () = tokio::time::sleep(PAUSE) => {}
+            () = until(deadline) => return Err(in_vain(join, &last)),
+            code = ended(inputs) => return Err(code),
+        }
+    }
+}
+
+fn in_vain(join: &Join, last: &str) -> u8 {
+    let within = join.timeout.as_secs_f64();
+    complain(&format!(
+        "no job could be joined within {within} s (--timeout): {last}; is `rma-run serve` waiting \
+         for hosts there?"
+    ))
+}
+
+/// Waits for a signal that asks for the end; what to exit with.
+async fn ended(inputs: &mut UnboundedReceiver<Input>) -> u8 {
+    while let Some(input) = inputs.recv().await {
+        if let Input::Signal(signal) = input
+            && ENDING.contains(&signal)
+        {
+            complain(&format!("got {}: no job was joined", signals::name(signal.as_raw())));
+            return u8::try_from(128 + signal.as_raw()).unwrap_or(1);
+        }
+    }
+    std::future::pending().await
+}
+
+/// Why it is not let in.
+enum Failure {
+    ForNow(String),
+    ForGood(String),
+}
+
+async fn attempt(join: &Join) -> Result<Entered, Failure> {
+    let to = &join.launcher;
+    let for_now = |error: io::Error| Failure::ForNow(format!("{to}: {error}"));
+    let late = |_| Failure::ForNow(format!("{to}: no answer in {} s", ANSWERED_IN.as_secs()));
+    let found = tokio::net::lookup_host(to.as_str()).await.map_err(for_now)?;
+    let mut last = Failure::ForNow(format!("{to} has no address"));
+    for address in found {
+        let connected = tokio::time::timeout(ANSWERED_IN, TcpStream::connect(address)).await;
+        let stream = match connected.map_err(late) {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                last = for_now(error);
+                continue;
+            }
+            Err(failure) => {
+                last = failure;
+                continue;
+            }
+        };
+        return tokio::time::timeout(ANSWERED_IN, enter(join, stream)).await.map_err(late)?;
+    }
+    Err(last)
+}
+
+async fn enter(join: &Join, mut stream: TcpStream) -> Result<Entered, Failure> {
+    let to = &join.launcher;
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::InvalidData => {
+            Failure::ForGood(format!("what listens at {to} is no `rma-run serve`: {error}"))
+        }
+        _ => Failure::ForNow(format!("{to} has closed the connection: {error}")),
+    };
+    stream.set_nodelay(true).map_err(failed)?;
+    let challenge: Challenge = read(&mut stream, HELLO_MAX).await.map_err(failed)?;
+    if challenge.magic != MAGIC {
+        return Err(Failure::ForGood(format!("what listens at {to} is no `rma-run serve`")));
+    }
+    let refused = |why: Refusal| Failure::ForGood(format!("{to} refuses this host: {why}"));
+    if challenge.version != VERSION {
+        return Err(refused(Refusal::Version { launcher: challenge.version }));
+    }
+    let nonce = wire::random().map_err(failed)?;
+    let name = join
+        .name
+        .clone()
+        .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
+    let mut hello = Hello { version: VERSION, name, slots: join.slots, nonce, mac: [0; 32] };
+    hello.mac = hello::host_mac(&join.secret, &challenge.nonce, &hello).0;
+    let frame = wire::encode(&hello).map_err(failed)?;
+    stream.write_all(&frame).await.map_err(failed)?;
+    let welcome = match read(&mut stream, REPLY_MAX).await.map_err(failed)? {
+        Reply::Refused(why) => return Err(refused(why)),
+        Reply::Welcome(welcome) => welcome,
+    };
+    let proof = hello::launcher_mac(&join.secret, &challenge.nonce, &nonce, &welcome);
+    if proof != Proof(welcome.mac) {
+        return Err(Failure::ForGood(format!(
+            "what listens at {to} does not know the secret, so it is not the launcher of this job"
+        )));
+    }
+    let seals = seals(join, &challenge.nonce, &nonce);
+    Ok((stream, welcome, seals))
+}
+
+fn seals(join: &Join, launcher: &Nonce, host: &Nonce) -> (Sealer, Opener) {
+    let secret = &join.secret.0.0;
+    let sealer = Sealer::new(secret, launcher, host, Side::Host);
+    (sealer, Opener::new(secret, launcher, host, Side::Launcher))
+}
+
+async fn read<T: Wire>(stream: &mut TcpStream, max: usize) -> io::Result<T> {
+    bootstrap::read(stream, max).await
+}

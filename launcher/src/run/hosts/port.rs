@@ -1,0 +1,474 @@
+//! The port at which hosts join a job, before it begins.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::super::bootstrap;
+use super::super::driver::{Input, until};
+use super::super::machine::ENDING;
+use super::super::output::lock;
+use super::super::signals;
+use super::hello::{self, Challenge, Hello, HostSecret, MAGIC, Refusal, Reply, Welcome};
+use super::list::HostSlots;
+use super::seal::{Opener, SEAL, Sealer, Side};
+use super::talk::{BEAT, Order, VERSION, Word};
+use crate::codec::Wire;
+use crate::notes::Notes;
+use crate::wire::{self, HELLO_MAX, Nonce, Proof};
+
+/// How long a caller may take to say hello.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Callers whose hello is awaited; of more, the oldest is dropped.
+const STRANGERS: usize = 64;
+/// Connections that the kernel keeps meanwhile.
+const BACKLOG: i32 = 4096;
+/// Pause when no connection can be accepted, for lack of descriptors for example.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long a host that has no rank may take to be told so.
+const DISMISSED_IN: Duration = Duration::from_secs(1);
+
+/// Why a job has not got its hosts.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// The time is up.
+    #[error(
+        "the time is up (--timeout): {came} of {joins} hosts have joined; does `rma-run join` run \
+         on the others, with that address and this secret?"
+    )]
+    TimedOut {
+        /// Hosts that have joined.
+        came: u32,
+        /// Hosts that were to join.
+        joins: u32,
+    },
+    /// This process was asked to end.
+    #[error("got {}: no rank runs yet", signals::name(*.0))]
+    Interrupted(i32),
+    /// No port can be opened there.
+    #[error("hosts cannot join at {address}: {source}; choose another by --listen ADDRESS:PORT")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// The operating system refused something.
+    #[error("{what} failed: {source}")]
+    System {
+        /// What was asked.
+        what: &'static str,
+        /// What it says.
+        source: io::Error,
+    },
+}
+
+crate::debug_as_display!(JoinError);
+
+impl JoinError {
+    /// What a launcher exits with.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            JoinError::TimedOut { .. } => 124,
+            JoinError::Interrupted(signal) => u8::try_from(128 + signal).unwrap_or(1),
+            _ => 1,
+        }
+    }
+}
+
+/// A port at which hosts join.
+#[derive(Debug)]
+pub struct JoinPort {
+    listener: std::net::TcpListener,
+    secret: HostSecret,
+}
+
+impl JoinPort {
+    /// Listens there; port 0 is any that is free.
+    ///
+    /// # Errors
+    ///
+    /// [`JoinError::Listen`].
+    pub fn open(address: SocketAddr, secret: HostSecret) -> Result<JoinPort, JoinError> {
+        let failed = |source| JoinError::Listen { address, source };
+        let listener = std::net::TcpListener::bind(address).map_err(failed)?;
+        rustix::net::listen(&listener, BACKLOG).map_err(|error| failed(error.into()))?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        Ok(JoinPort { listener, secret })
+    }
+
+    /// Where hosts find it: by the name of this machine, if it listens at all addresses.
+    pub fn address(&self) -> String {
+        match self.listener.local_addr() {
+            Ok(address) if address.ip().is_unspecified() => {
+                let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+                format!("{name}:{}", address.port())
+            }
+            Ok(address) => address.to_string(),
+            Err(_) => String::new(),
+        }
+    }
+
+    /// Waits until `joins` hosts have joined, and then listens no more. `say` tells the user of it;
+    /// a host that is silent for `silence` has not joined any more.
+    ///
+    /// # Errors
+    ///
+    /// They have not within `timeout`, or a signal asks for the end.
+    pub fn wait(
+        self,
+        joins: u32,
+        silence: Duration,
+        timeout: Option<Duration>,
+        say: impl FnMut(&str),
+    ) -> Result<JoinedHosts, JoinError> {
+        let what = "starting the event loop";
+        let failed = |source| JoinError::System { what, source };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.map_err(failed)?.block_on(async {
+            let (sender, signals) = unbounded_channel();
+            let what = "watching for signals";
+            signals::listen(&sender).map_err(|source| JoinError::System { what, source })?;
+            let listener = TcpListener::from_std(self.listener).map_err(failed)?;
+            let stop = watch::Sender::new(false);
+            let secret = Arc::new(self.secret);
+            let waits = Waits {
+                joins,
+                silence,
+                secret,
+                stop,
+                hellos: JoinSet::new(),
+                awaited: VecDeque::new(),
+                hosts: Vec::new(),
+                kept: JoinSet::new(),
+                notes: Notes::default(),
+                say,
+            };
+            waits.carry_on(listener, signals, timeout.map(|time| Instant::now() + time)).await
+        })
+    }
+}
+
+/// A host that has joined, in the order in which they came.
+struct Host {
+    number: u64,
+    slots: HostSlots,
+}
+
+struct Waits<F> {
+    joins: u32,
+    silence: Duration,
+    secret: Arc<HostSecret>,
+    /// True once all have joined.
+    stop: watch::Sender<bool>,
+    hellos: JoinSet<io::Result<Caller>>,
+    awaited: VecDeque<AbortHandle>,
+    hosts: Vec<Host>,
+    /// The connections of hosts, which are there as long as these are.
+    kept: JoinSet<(u64, Option<Connection>)>,
+    notes: Notes,
+    say: F,
+}
+
+impl<F: FnMut(&str)> Waits<F> {
+    async fn carry_on(
+        mut self,
+        listener: TcpListener,
+        mut signals: UnboundedReceiver<Input>,
+        deadline: Option<Instant>,
+    ) -> Result<JoinedHosts, JoinError> {
+        let mut next = 0;
+        while self.came() < self.joins {
+            tokio::select! {
+                () = until(deadline) => {
+                    return Err(JoinError::TimedOut { came: self.came(), joins: self.joins });
+                }
+                Some(input) = signals.recv() => match input {
+                    Input::Signal(signal) if ENDING.contains(&signal) => {
+                        return Err(JoinError::Interrupted(signal.as_raw()));
+                    }
+                    Input::Signal(Signal::TSTP) => {
+                        let own = rustix::process::getpid();
+                        let _ = rustix::process::kill_process(own, Signal::STOP);
+                    }
+                    _ => {}
+                },
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, from)) => self.receive(stream, from.ip()),
+                    Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+                },
+                Some(heard) = self.hellos.join_next() => match heard {
+                    Ok(Ok(caller)) => {
+                        self.admit(next, caller);
+                        next += 1;
+                    }
+                    // Whatever looks whether somebody listens says no more.
+                    Ok(Err(error)) if wire::is_end(&error) => {}
+                    Ok(Err(error)) => self.refused(&error.to_string()),
+                    // It was dropped.
+                    Err(_) => {}
+                },
+                Some(ended) = self.kept.join_next() => {
+                    if let Ok((number, _)) = ended {
+                        self.gone(number);
+                    }
+                }
+            }
+        }
+        drop(listener);
+        self.stop.send_replace(true);
+        self.hosts.sort_by(|a, b| order(&a.slots.name).cmp(&order(&b.slots.name)));
+        let mut connections = HashMap::new();
+        while let Some(kept) = self.kept.join_next().await {
+            let Ok((number, Some(connection))) = kept else { continue };
+            if let Some(host) = self.hosts.iter().find(|host| host.number == number) {
+                connections.insert(host.slots.name.clone(), connection);
+            }
+        }
+        let hosts = self.hosts.into_iter().map(|host| host.slots).collect();
+        Ok(JoinedHosts { hosts, connections: Connections(Arc::new(Mutex::new(connections))) })
+    }
+
+    fn came(&self) -> u32 {
+        self.hosts.len() as u32
+    }
+
+    /// A caller, whose hello is awaited.
+    fn receive(&mut self, stream: TcpStream, from: IpAddr) {
+        self.awaited.retain(|hello| !hello.is_finished());
+        if self.awaited.len() >= STRANGERS
+            && let Some(oldest) = self.awaited.pop_front()
+        {
+            oldest.abort();
+            self.refused("it kept silent while others came");
+        }
+        let secret = Arc::clone(&self.secret);
+        let hello = async move {
+            match tokio::time::timeout(HELLO_TIMEOUT, receive(stream, from, &secret)).await {
+                Ok(heard) => heard,
+                Err(_) => Err(io::Error::other(format!("{from} did not say hello in time"))),
+            }
+        };
+        self.awaited.push_back(self.hellos.spawn(hello));
+    }
+
+    fn refused(&mut self, why: &str) {
+        if self.notes.is_new(why) {
+            (self.say)(&format!("refused a connection to the port for hosts: {why}"));
+        }
+    }
+
+    /// A host that has proved that it knows the secret.
+    fn admit(&mut self, number: u64, caller: Caller) {
+        let Caller { stream, from, challenge, hello } = caller;
+        let is_taken = |name: &str| self.hosts.iter().any(|host| host.slots.name == name);
+        let mut name = hello.name.clone();
+        let mut count = 1;
+        while is_taken(&name) {
+            count += 1;
+            name = format!("{}-{count}", hello.name);
+        }
+        let mut welcome = Welcome { name: name.clone(), silence: self.silence, mac: [0; 32] };
+        welcome.mac = hello::launcher_mac(&self.secret, &challenge, &hello.nonce, &welcome).0;
+        let secret = &self.secret.0.0;
+        let connection = Kept {
+            stream,
+            left: Vec::new(),
+            sealer: Sealer::new(secret, &challenge, &hello.nonce, Side::Launcher),
+            opener: Opener::new(secret, &challenge, &hello.nonce, Side::Host),
+            silence: self.silence,
+        };
+        let stop = self.stop.subscribe();
+        self.kept.spawn(async move { (number, connection.keep(welcome, stop).await) });
+        let takes = match hello.slots {
+            Some(slots) => format!(", takes {slots} ranks"),
+            None => String::new(),
+        };
+        self.hosts
+            .push(Host { number, slots: HostSlots { name: name.clone(), slots: hello.slots } });
+        let (came, joins) = (self.came(), self.joins);
+        (self.say)(&format!("host {name} ({from}{takes}): {came} of {joins} hosts have joined"));
+    }
+
+    fn gone(&mut self, number: u64) {
+        let Some(at) = self.hosts.iter().position(|host| host.number == number) else { return };
+        let name = self.hosts.remove(at).slots.name;
+        let (came, joins) = (self.came(), self.joins);
+        (self.say)(&format!("host {name} is gone again: {came} of {joins} hosts have joined"));
+    }
+}
+
+/// In which order hosts get ranks: `n2` before `n10`.
+fn order(name: &str) -> (usize, &str) {
+    (name.len(), name)
+}
+
+/// Whoever knows the secret.
+struct Caller {
+    stream: TcpStream,
+    from: IpAddr,
+    challenge: Nonce,
+    hello: Hello,
+}
+
+/// Hears the hello of a caller, and refuses it, unless it may join.
+async fn receive(mut stream: TcpStream, from: IpAddr, secret: &HostSecret) -> io::Result<Caller> {
+    stream.set_nodelay(true)?;
+    let challenge = wire::random()?;
+    send(&mut stream, &Challenge { magic: MAGIC, version: VERSION, nonce: challenge }).await?;
+    let hello: Hello = bootstrap::read(&mut stream, HELLO_MAX).await.map_err(|error| {
+        let is_end = wire::is_end(&error);
+        if is_end { error } else { io::Error::other(format!("{from} is no host: {error}")) }
+    })?;
+    let refusal = if hello::host_mac(secret, &challenge, &hello) != Proof(hello.mac) {
+        Some(Refusal::Secret)
+    } else if hello.version != VERSION {
+        Some(Refusal::Version { launcher: VERSION })
+    } else if !hello::is_name(&hello.name) || hello.slots == Some(0) {
+        Some(Refusal::Name)
+    } else {
+        None
+    };
+    let Some(why) = refusal else { return Ok(Caller { stream, from, challenge, hello }) };
+    send(&mut stream, &Reply::Refused(why)).await?;
+    Err(io::Error::other(match why {
+        Refusal::Secret => format!("{from} does not know the secret"),
+        Refusal::Version { .. } => format!("{from} has another version of rma-run"),
+        Refusal::Name => format!("{from} has no name that a host can have"),
+    }))
+}
+
+async fn send<T: Wire>(stream: &mut TcpStream, message: &T) -> io::Result<()> {
+    stream.write_all(&wire::encode(message)?).await
+}
+
+/// The connection of a host that waits for the others.
+struct Kept {
+    stream: TcpStream,
+    /// What came of a frame.
+    left: Vec<u8>,
+    sealer: Sealer,
+    opener: Opener,
+    silence: Duration,
+}
+
+impl Kept {
+    /// Welcomes the host, and sees that it stays until `stop`; `None` if it does not.
+    async fn keep(
+        mut self,
+        welcome: Welcome,
+        mut stop: watch::Receiver<bool>,
+    ) -> Option<Connection> {
+        send(&mut self.stream, &Reply::Welcome(welcome)).await.ok()?;
+        let mut beat = tokio::time::interval(BEAT);
+        let mut heard = Instant::now();
+        loop {
+            let silent = Some(heard + self.silence);
+            tokio::select! {
+                () = async { _ = stop.wait_for(|is_over| *is_over).await } => break,
+                () = until(silent) => return None,
+                body = self.body() => {
+                    let body = body.ok()?;
+                    // One that is refused is not heard.
+                    let Some(message) = self.opener.open(&body).ok()? else { continue };
+                    if wire::decode::<Word>(message).ok()? != Word::Beat {
+                        return None;
+                    }
+                    heard = Instant::now();
+                }
+                _ = beat.tick() => {
+                    let frame = self.sealer.seal(wire::encode(&Order::Beat).ok()?);
+                    let written = self.stream.write_all(&frame);
+                    tokio::time::timeout(self.silence, written).await.ok()?.ok()?;
+                }
+            }
+        }
+        let Kept { stream, left, sealer, opener, .. } = self;
+        Some(Connection { stream: stream.into_std().ok()?, left, sealer, opener })
+    }
+
+    /// The body of the next frame. Loses nothing if it is dropped.
+    async fn body(&mut self) -> io::Result<Vec<u8>> {
+        loop {
+            if let Some((prefix, rest)) = self.left.split_first_chunk::<4>() {
+                let len = wire::announced(*prefix, HELLO_MAX + SEAL)?;
+                if rest.len() >= len {
+                    let mut body: Vec<u8> = self.left.drain(..4 + len).collect();
+                    body.drain(..4);
+                    return Ok(body);
+                }
+            }
+            self.left.reserve(HELLO_MAX);
+            if self.stream.read_buf(&mut self.left).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+}
+
+/// The connection to a host that has joined, which is not used meanwhile.
+pub(super) struct Connection {
+    pub(super) stream: std::net::TcpStream,
+    /// What came on it already.
+    pub(super) left: Vec<u8>,
+    pub(super) sealer: Sealer,
+    pub(super) opener: Opener,
+}
+
+/// The connections of hosts, by the names of these; each is used by one job.
+#[derive(Clone)]
+pub struct Connections(Arc<Mutex<HashMap<String, Connection>>>);
+
+impl std::fmt::Debug for Connections {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(lock(&self.0).keys()).finish()
+    }
+}
+
+impl Connections {
+    pub(super) fn take(&self, host: &str) -> Option<Connection> {
+        lock(&self.0).remove(host)
+    }
+
+    /// Tells hosts that were not taken that the job does without them.
+    pub(super) fn dismiss(&self) {
+        for (_, mut connection) in lock(&self.0).drain() {
+            let Ok(frame) = wire::encode(&Order::End { stuck: Vec::new() }) else { continue };
+            // A host that is gone hears nothing.
+            let _ = connection.stream.set_nonblocking(false);
+            let _ = connection.stream.set_write_timeout(Some(DISMISSED_IN));
+            let _ = io::Write::write_all(&mut connection.stream, &connection.sealer.seal(frame));
+        }
+    }
+}
+
+/// Hosts that have joined a job.
+#[derive(Debug)]
+pub struct JoinedHosts {
+    /// Their names and ranks, in the order in which they get ranks: by their names.
+    pub hosts: Vec<HostSlots>,
+    /// The connections to them, for [`Remote::connections`](super::Remote).
+    pub connections: Connections,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_in_the_order_of_their_numbers() {
+        let mut names = ["n10", "n2", "n1", "m3"];
+        names.sort_by_key(|name| order(name));
+        assert_eq!(names, ["m3", "n1", "n2", "n10"]);
+    }
+}

@@ -1,0 +1,475 @@
+//! Jobs on hosts that join: real processes of `rma-run serve` and `rma-run join`, at 127.0.0.1.
+
+mod support;
+
+use std::io::{BufRead, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use support::*;
+
+/// A job that waits for hosts, or runs on them.
+struct Served {
+    folder: tempfile::TempDir,
+    job: Running,
+    /// Where hosts join.
+    address: String,
+}
+
+impl Served {
+    fn new(joins: u32, rest: &[&str]) -> Served {
+        let folder = tempfile::tempdir().unwrap();
+        let secret = write_secret(&folder, "secret", 'x');
+        let joins = joins.to_string();
+        let line =
+            ["serve", "--joins", &joins, "--listen", "127.0.0.1:0", "--secret-file", &secret];
+        let mut job = Running::start(&[&line[..], &["--oversubscribe"], rest].concat());
+        let said = said(&mut job);
+        let (_, rest) = said.split_once("`rma-run join ").unwrap_or_else(|| panic!("{said}"));
+        let address = rest.split(' ').next().unwrap().to_owned();
+        Served { folder, job, address }
+    }
+
+    fn secret(&self) -> String {
+        path(&self.folder, "secret")
+    }
+
+    /// A host that joins, or tries to.
+    fn join(&self, name: &str, rest: &[&str]) -> Running {
+        let line = ["join", &self.address, "--secret-file", &self.secret(), "--name", name];
+        Running::start(&[&line[..], rest].concat())
+    }
+
+    /// Hosts of those names, which join one after the other.
+    fn joined(&mut self, names: &[&str]) -> Vec<Running> {
+        let join = |name: &&str| {
+            let host = self.join(name, &[]);
+            let text = said(&mut self.job);
+            assert!(text.contains(&format!("host {name} (127.0.0.1): ")), "{text}");
+            host
+        };
+        names.iter().map(join).collect()
+    }
+}
+
+fn path(folder: &tempfile::TempDir, name: &str) -> String {
+    folder.path().join(name).display().to_string()
+}
+
+fn write_secret(folder: &tempfile::TempDir, name: &str, letter: char) -> String {
+    let path = path(folder, name);
+    std::fs::write(&path, letter.to_string().repeat(32)).unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+    path
+}
+
+/// The next line of standard error.
+#[track_caller]
+fn said(job: &mut Running) -> String {
+    let mut line = String::new();
+    assert!(job.stderr.read_line(&mut line).unwrap() > 0, "nothing more is said");
+    line.trim_end().to_owned()
+}
+
+/// A rank that tells of its agent, and then stays.
+const STAY: &str = "echo host $RMA_NODE pid $PPID; sleep 1000 & wait";
+
+#[track_caller]
+fn ends(job: Running, code: i32) -> (String, String) {
+    let (ended, out, err) = job.end();
+    assert_eq!(ended, Some(code), "{out}{err}");
+    (out, err)
+}
+
+#[test]
+fn a_job_starts_once_all_hosts_have_joined() {
+    let script = "echo $RMA_RANK $RMA_SIZE $RMA_NODE $RMA_LOCAL_RANK $RMA_LOCAL_SIZE";
+    let mut served = Served::new(3, &["-l", "-n", "5", "sh", "-c", script]);
+    // By their names, in whatever order they come.
+    let mut hosts = vec![served.join("n10", &["--slots", "2"])];
+    let text = said(&mut served.job);
+    let expected = "host n10 (127.0.0.1, takes 2 ranks): 1 of 3 hosts have joined";
+    assert_eq!(text, format!("rma-run: {expected}"));
+    hosts.extend(served.joined(&["n2"]));
+    let twin = served.join("n2", &[]);
+    assert!(said(&mut served.job).contains("host n2-2 (127.0.0.1): 3 of 3 hosts have joined"));
+    hosts.push(twin);
+    let (out, _) = ends(served.job, 0);
+    let mut lines: Vec<_> = out.lines().collect();
+    lines.sort_unstable();
+    let expected =
+        ["[0] 0 5 0 0 2", "[1] 1 5 0 1 2", "[2] 2 5 1 0 2", "[3] 3 5 1 1 2", "[4] 4 5 2 0 1"];
+    assert_eq!(lines, expected);
+    for host in hosts {
+        let (out, err) = ends(host, 0);
+        assert_eq!(out, "");
+        assert!(err.contains("joined the job of 127.0.0.1:"), "{err}");
+    }
+}
+
+#[test]
+fn ranks_join_and_read_and_fail_as_on_one_machine() {
+    let mut served = Served::new(2, &["-n", "4", &rank_program(), ""]);
+    let hosts = served.joined(&["a", "b"]);
+    let (out, _) = ends(served.job, 0);
+    assert_eq!(out.lines().count(), 4, "{out}");
+    hosts.into_iter().for_each(|host| _ = ends(host, 0));
+
+    let script = "[ $RMA_RANK = 0 ] && { read line; exit $line; }; sleep 1000 & wait";
+    let mark = mark("joins-fail");
+    let mut served = Served::new(2, &["-n", "2", "--env", &mark, "sh", "-c", script]);
+    served.job.child.stdin.as_mut().unwrap().write_all(b"7\n").unwrap();
+    let hosts = served.joined(&["a", "b"]);
+    let (_, err) = ends(served.job, 7);
+    assert!(err.contains("rank 0 exited with status 7"), "{err}");
+    hosts.into_iter().for_each(|host| _ = ends(host, 0));
+    assert_eq!(left_behind(&mark), []);
+}
+
+#[test]
+fn a_host_that_has_no_rank_is_told_so() {
+    let mut served = Served::new(2, &["-n", "1", "echo", "ran"]);
+    let hosts = served.joined(&["a", "b"]);
+    assert_eq!(ends(served.job, 0).0, "ran\n");
+    let mut texts = hosts.into_iter().map(|host| ends(host, 0).1);
+    assert!(!texts.next().unwrap().contains("no rank"));
+    assert!(texts.next().unwrap().contains("the job has no rank for this host"));
+}
+
+#[test]
+fn a_host_that_dies_is_lost() {
+    let mark = mark("joins-host");
+    let mut served = Served::new(2, &["-n", "2", "--env", &mark, "sh", "-c", STAY]);
+    let hosts = served.joined(&["a", "b"]);
+    served.job.pids(2);
+    send(hosts[1].pid(), Signal::KILL);
+    let (_, err) = ends(served.job, 1);
+    assert!(err.contains("host b: its connection has ended") && err.contains("rank 1 is lost"));
+    assert!(err.contains("rank 1 was lost with its host"), "{err}");
+    assert_eq!(left_behind(&mark), []);
+}
+
+#[test]
+fn hosts_end_their_ranks_without_a_launcher() {
+    for signal in [Signal::KILL, Signal::STOP] {
+        let mark = mark(&format!("joins-launcher-{}", signal.as_raw()));
+        let rest = ["--host-timeout", "2", "-n", "2", "--env", &mark, "sh", "-c", STAY];
+        let mut served = Served::new(2, &rest);
+        let hosts = served.joined(&["a", "b"]);
+        served.job.pids(2);
+        send(served.job.pid(), signal);
+        hosts.into_iter().for_each(|host| _ = ends(host, 1));
+        assert_eq!(left_behind(&mark), [], "{signal:?}");
+    }
+}
+
+#[test]
+fn a_host_that_is_silent_or_asked_to_end_is_lost() {
+    let mark = mark("joins-silent");
+    let rest = ["--host-timeout", "2", "-n", "2", "--env", &mark, "sh", "-c", STAY];
+    let mut served = Served::new(2, &rest);
+    let hosts = served.joined(&["a", "b"]);
+    served.job.pids(2);
+    send(hosts[0].pid(), Signal::STOP);
+    let (_, err) = ends(served.job, 1);
+    assert!(err.contains("host a: it has said nothing for 2 s; rank 0 is lost"), "{err}");
+    send(hosts[0].pid(), Signal::CONT);
+    assert_eq!(left_behind(&mark), []);
+
+    let mut served = Served::new(1, &["-n", "1", "--env", &mark, "sh", "-c", STAY]);
+    let host = served.joined(&["a"]).pop().unwrap();
+    served.job.pids(1);
+    send(host.pid(), Signal::TERM);
+    assert!(ends(host, 1).1.contains("got SIGTERM; ranks of this host are ended"));
+    ends(served.job, 128 + 15);
+    assert_eq!(left_behind(&mark), []);
+}
+
+#[test]
+fn a_host_that_leaves_before_the_start_makes_room() {
+    let mut served = Served::new(2, &["--host-timeout", "2", "-n", "2", "echo", "ran"]);
+    let mut hosts = served.joined(&["a"]);
+    send(hosts[0].pid(), Signal::TERM);
+    let text = said(&mut served.job);
+    assert!(text.contains("host a is gone again: 0 of 2 hosts have joined"), "{text}");
+    let (_, err) = ends(hosts.remove(0), 128 + 15);
+    assert!(err.contains("got SIGTERM"), "{err}");
+    // One that is silent is gone, too.
+    let silent = served.joined(&["a"]).pop().unwrap();
+    send(silent.pid(), Signal::STOP);
+    assert!(said(&mut served.job).contains("host a is gone again"));
+    let hosts = served.joined(&["a", "b"]);
+    assert_eq!(ends(served.job, 0).0, "ran\nran\n");
+    hosts.into_iter().for_each(|host| _ = ends(host, 0));
+}
+
+#[test]
+fn hosts_wait_as_long_as_the_launcher_does() {
+    let mut served = Served::new(2, &["--host-timeout", "2", "-n", "2", "echo", "ran"]);
+    let mut hosts = served.joined(&["a"]);
+    // Longer than silence may last: time in which it must not end.
+    let waiting = [hosts[0].pid(), served.job.pid()];
+    assert!(!Watched::new(&waiting).wait_for(Duration::from_secs(5)), "it did not wait");
+    send(served.job.pid(), Signal::TERM);
+    let (_, err) = ends(served.job, 128 + 15);
+    assert!(err.contains("got SIGTERM: no rank runs yet"), "{err}");
+    assert!(ends(hosts.remove(0), 1).1.contains("rma-run is gone"));
+}
+
+#[test]
+fn a_wait_for_hosts_has_an_end() {
+    let served = Served::new(2, &["--timeout", "0.5", "-n", "2", "echo", "ran"]);
+    let (out, err) = ends(served.job, 124);
+    assert!(out.is_empty() && err.contains("0 of 2 hosts have joined"), "{err}");
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let secret = write_secret(&served.folder, "secret", 'x');
+    let line = ["join", &port, "--secret-file", &secret, "--timeout", "0.5"];
+    let output = job(&line);
+    assert_eq!(output.status.code(), Some(1));
+    let text = stderr(&output);
+    assert!(text.contains("within 0.5 s") && text.contains("refused"), "{text}");
+}
+
+#[test]
+fn a_host_that_comes_first_tries_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = write_secret(&folder, "secret", 'x');
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let mut host = Running::start(&["join", &port, "--secret-file", &secret]);
+    let text = said(&mut host);
+    assert!(text.contains("it is tried again for 60 s"), "{text}");
+    let line = ["serve", "--joins", "1", "--listen", &port, "--secret-file", &secret];
+    let output = job(&[&line[..], &["-n", "1", "echo", "ran"]].concat());
+    assert_eq!((output.status.code(), &*stdout(&output)), (Some(0), "ran\n"), "{output:?}");
+    ends(host, 0);
+}
+
+#[test]
+fn a_host_that_does_not_know_the_secret_is_refused() {
+    let mut served = Served::new(1, &["-n", "1", "echo", "ran"]);
+    let wrong = write_secret(&served.folder, "wrong", 'y');
+    let output = job(&["join", &served.address, "--secret-file", &wrong]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("it has another secret"), "{}", stderr(&output));
+    let text = said(&mut served.job);
+    assert!(text.contains("127.0.0.1 does not know the secret"), "{text}");
+    let hosts = served.joined(&["a"]);
+    assert_eq!(ends(served.job, 0).0, "ran\n");
+    hosts.into_iter().for_each(|host| _ = ends(host, 0));
+}
+
+/// Whoever answers in the launcher's place, and does not know the secret, gets nothing started.
+#[test]
+fn a_launcher_that_does_not_know_the_secret_is_refused() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let secret = write_secret(&folder, "secret", 'x');
+    let host = Running::start(&["join", &address, "--secret-file", &secret, "--name", "a"]);
+    let (mut stream, _) = listener.accept().unwrap();
+    // A challenge of this version, and a welcome with a proof that is made up.
+    let silence = [&10u64.to_le_bytes()[..], &0u32.to_le_bytes()].concat();
+    let welcome = [&[0][..], &1u32.to_le_bytes(), b"a", &silence, &[2; 32]].concat();
+    stream.write_all(&challenge()).unwrap();
+    read_frame(&mut stream).unwrap();
+    stream.write_all(&framed(&welcome)).unwrap();
+    let (_, err) = ends(host, 1);
+    assert!(err.contains("does not know the secret, so it is not the launcher"), "{err}");
+
+    let host = Running::start(&["join", &address, "--secret-file", &secret]);
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.write_all(b"SSH-2.0-OpenSSH_9.2p1\r\n").unwrap();
+    assert!(ends(host, 1).1.contains("is no `rma-run serve`"));
+}
+
+/// The frame that a launcher sends first.
+fn challenge() -> Vec<u8> {
+    let mut served = Served::new(1, &["-n", "1", "true"]);
+    let mut stream = TcpStream::connect(&served.address).unwrap();
+    let challenge = read_frame(&mut stream).unwrap();
+    drop(stream);
+    let hosts = served.joined(&["a"]);
+    ends(served.job, 0);
+    hosts.into_iter().for_each(|host| _ = ends(host, 0));
+    challenge
+}
+
+fn framed(body: &[u8]) -> Vec<u8> {
+    [&(body.len() as u32).to_le_bytes()[..], body].concat()
+}
+
+/// A frame, with its length.
+fn read_frame(from: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let mut prefix = [0; 4];
+    from.read_exact(&mut prefix)?;
+    let mut body = vec![0; u32::from_le_bytes(prefix) as usize];
+    from.read_exact(&mut body)?;
+    Ok([&prefix[..], &body].concat())
+}
+
+/// Strangers that are silent, send noise or leave keep no host out.
+#[test]
+fn strangers_keep_no_host_out() {
+    let mut served = Served::new(1, &["-n", "1", "echo", "ran"]);
+    let call = || TcpStream::connect(&served.address).unwrap();
+    let silent: Vec<_> = (0..200).map(|_| call()).collect();
+    let mut noisy: Vec<_> = (0..50).map(|_| call()).collect();
+    // A frame of 4 GiB; and one that is no hello.
+    noisy.iter_mut().for_each(|stream| _ = stream.write_all(&[0xff; 64]));
+    let mut odd = call();
+    odd.write_all(&framed(&[1; 9])).unwrap();
+    drop(call());
+    // Of silent callers, the first are dropped, which ends their connection.
+    let mut first = &silent[0];
+    first.read_to_end(&mut Vec::new()).unwrap();
+    let host = served.join("a", &[]);
+    let mut text = said(&mut served.job);
+    while text.contains("refused a connection") {
+        text = said(&mut served.job);
+    }
+    assert!(text.contains("host a (127.0.0.1): 1 of 1 hosts have joined"), "{text}");
+    assert_eq!(ends(served.job, 0).0, "ran\n");
+    ends(host, 0);
+}
+
+#[test]
+fn a_secret_that_others_may_read_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = write_secret(&folder, "secret", 'x');
+    std::fs::set_permissions(&secret, PermissionsExt::from_mode(0o644)).unwrap();
+    for line in [
+        &["serve", "--joins", "1", "--secret-file", &secret, "-n", "1", "true"][..],
+        &["join", "127.0.0.1:1", "--secret-file", &secret],
+    ] {
+        let output = job(line);
+        assert_eq!(output.status.code(), Some(2), "{line:?}");
+        assert!(stderr(&output).contains("(mode 0644)"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said_before_hosts_are_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = write_secret(&folder, "secret", 'x');
+    let serve = |rest: &[&str]| {
+        let output = job(&[&["serve", "--joins", "2", "--secret-file", &secret], rest].concat());
+        assert_eq!(output.status.code(), Some(2), "{rest:?}");
+        stderr(&output)
+    };
+    assert!(serve(&["--hosts", "a,b", "true"]).contains("leave --hosts out"));
+    assert!(serve(&["--nodes", "2x2", "true"]).contains("leave --nodes out"));
+    assert!(serve(&["--transport", "shm", "true"]).contains("does not reach other hosts"));
+    assert!(serve(&["true", ":", "-n", "1", "true"]).contains("give each program its number"));
+    // A subcommand is the very first word.
+    let output = job(&["-n", "1", "--", "serve", "--joins", "2"]);
+    assert_eq!(output.status.code(), Some(127), "{}", stderr(&output));
+}
+
+#[test]
+fn a_file_says_how_many_hosts_join() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = write_secret(&folder, "secret", 'x');
+    let (file, port) = (path(&folder, "job.toml"), TcpListener::bind("127.0.0.1:0").unwrap());
+    let address = port.local_addr().unwrap().to_string();
+    let text = format!(
+        "joins = 1\nlisten = '{address}'\nsecret-file = '{secret}'\nquiet = true\n
+         [[program]]\nn = 2\ncommand = ['echo', 'ran']\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    drop(port);
+    let host = Running::start(&["join", &address, "--secret-file", &secret]);
+    let output = job(&["serve", "--file", &file]);
+    assert_eq!((output.status.code(), &*stdout(&output)), (Some(0), "ran\nran\n"), "{output:?}");
+    ends(host, 0);
+}
+
+/// What stands between a host and the launcher, and passes on frames as it likes.
+struct Between {
+    address: String,
+    relay: JoinHandle<()>,
+    ended: Receiver<()>,
+}
+
+impl Between {
+    /// `alter` gets each frame that the host sends after its hello, and how many came before it.
+    fn new(
+        to: &str,
+        mut alter: impl FnMut(usize, Vec<u8>) -> Vec<Vec<u8>> + Send + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let to = to.to_owned();
+        let (end, ended) = channel();
+        let relay = std::thread::spawn(move || {
+            let (mut host, _) = listener.accept().unwrap();
+            let mut launcher = TcpStream::connect(to).unwrap();
+            let (mut from, mut back) = (launcher.try_clone().unwrap(), host.try_clone().unwrap());
+            let orders = std::thread::spawn(move || {
+                let _ = std::io::copy(&mut from, &mut back);
+                let _ = back.shutdown(Shutdown::Both);
+            });
+            let hello = read_frame(&mut host).unwrap();
+            launcher.write_all(&hello).unwrap();
+            let mut count = 0;
+            while let Ok(frame) = read_frame(&mut host) {
+                for frame in alter(count, frame) {
+                    let _ = launcher.write_all(&frame);
+                }
+                count += 1;
+            }
+            let _ = launcher.shutdown(Shutdown::Both);
+            orders.join().unwrap();
+            end.send(()).unwrap();
+        });
+        Between { address, relay, ended }
+    }
+
+    fn end(self) {
+        self.ended.recv().unwrap();
+        self.relay.join().unwrap();
+    }
+}
+
+fn host_behind(served: &Served, between: &Between) -> Running {
+    Running::start(&["join", &between.address, "--secret-file", &served.secret(), "--name", "a"])
+}
+
+#[test]
+fn messages_that_are_sent_again_change_nothing() {
+    let served = Served::new(1, &["-n", "1", "sh", "-c", "echo one; echo two; exit 5"]);
+    let mut before: Vec<Vec<u8>> = Vec::new();
+    let between = Between::new(&served.address, move |_, frame| {
+        before.push(frame.clone());
+        // Again at once, and the first one again.
+        if before.len() > 20 { vec![frame] } else { vec![frame.clone(), frame, before[0].clone()] }
+    });
+    let host = host_behind(&served, &between);
+    let (out, err) = ends(served.job, 5);
+    assert_eq!(out, "one\ntwo\n");
+    assert!(err.contains("host a: messages on its connection that are not its own"), "{err}");
+    ends(host, 0);
+    between.end();
+}
+
+#[test]
+fn a_message_that_is_altered_loses_the_host() {
+    let mark = mark("joins-altered");
+    let served = Served::new(1, &["-n", "1", "--env", &mark, "sh", "-c", STAY]);
+    let between = Between::new(&served.address, |count, mut frame| {
+        if count == 3 {
+            frame[5] ^= 1;
+        }
+        vec![frame]
+    });
+    let host = host_behind(&served, &between);
+    let (code, _, err) = served.job.end();
+    assert_eq!(code, Some(1), "{err}");
+    assert!(err.contains("message 3 is missing (1 refused: altered"), "{err}");
+    ends(host, 1);
+    between.end();
+    assert_eq!(left_behind(&mark), []);
+}

@@ -2,9 +2,11 @@
 //! measurements compare with.
 
 use crate::sys::{
-    Caps, Completion, Direction, Endpoint, Exposed, Far, Full, Opened, Passive, Slot,
+    Caps, Combining, Completion, Direction, Endpoint, Exposed, Far, Full, Opened, Passive, Slot,
 };
 use crate::{Libfabric, OfiError, Wanted, choose};
+use rma_core::transport::Atomic;
+use rma_core::{BasicElement, Op};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire};
@@ -16,11 +18,16 @@ const BYTES: usize = 8 << 10;
 const SPIN: Duration = Duration::from_millis(1);
 const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-fn opened(provider: Option<&str>, host: &str, caps: Caps) -> Result<Opened, OfiError> {
+/// With atomics if the provider has them, or a layer of it says so.
+fn opened(provider: Option<&str>, host: &str, needs_rma: bool) -> Result<Opened, OfiError> {
     let library = Libfabric::load()?;
     let offers = library.offers()?;
-    let needs_rma = caps == Caps::Memory;
     let offer = choose(&offers, &Wanted { provider, needs_rma, ..Wanted::default() })?;
+    let caps = match (needs_rma, offer.has_atomics) {
+        (false, _) => Caps::Messages,
+        (true, false) => Caps::Memory,
+        (true, true) => Caps::Atomics,
+    };
     Opened::open(&library, offer, crate::join::host_of(offer, host), caps)
 }
 
@@ -40,7 +47,7 @@ impl RawLink {
     /// # Errors
     /// [`OfiError`].
     pub fn open(provider: Option<&str>, host: &str) -> Result<Self, OfiError> {
-        let opened = opened(provider, host, Caps::Messages)?;
+        let opened = opened(provider, host, false)?;
         let ends = opened.endpoint((SLOTS, BYTES));
         let (endpoint, mut free) = ends.map_err(|failed| opened.failed(failed))?;
         let mut link =
@@ -143,6 +150,8 @@ pub struct RawMemory {
     free: Vec<Slot>,
     over: Vec<Completion>,
     far: Far,
+    /// What a fetch of a sum is, if the provider has it.
+    sum: Option<Combining>,
     exposed: Exposed,
     passive: Arc<Passive>,
 }
@@ -153,7 +162,7 @@ impl RawMemory {
     /// # Errors
     /// [`OfiError`].
     pub fn open(provider: Option<&str>, host: &str) -> Result<Self, OfiError> {
-        let opened = opened(provider, host, Caps::Memory)?;
+        let opened = opened(provider, host, true)?;
         opened.check_memory(Caps::Memory)?;
         let failed = |failed| opened.failed(failed);
         let (passive, _) = opened.endpoint((1, 0)).map_err(failed)?;
@@ -163,7 +172,10 @@ impl RawMemory {
         let exposed = Exposed::fresh(&opened, passive.clone(), MEMORY, key);
         let exposed = exposed.map_err(failed)?;
         let far = Far { peer: u64::MAX, key: 0, at: 0 };
-        Ok(Self { active, free, over: Vec::new(), far, exposed, passive })
+        let sum = Atomic::Combine(Op::Sum, u64::BASIC);
+        let has = opened.atomics().has(sum);
+        let sum = Combining::new(sum, 1, true).filter(|_| has);
+        Ok(Self { active, free, over: Vec::new(), far, sum, exposed, passive })
     }
 
     /// Where the memory is reached: the key, where it begins, and the address.
@@ -184,6 +196,18 @@ impl RawMemory {
         peer.is_some()
     }
 
+    /// Whether it [fetches](Self::fetch).
+    pub fn fetches(&self) -> bool {
+        self.sum.is_some()
+    }
+
+    /// Adds to a word there so often, one after the other, and fetches what it was. False if that
+    /// fails.
+    pub fn fetch(&mut self, count: u64) -> bool {
+        let Some(sum) = self.sum else { return false };
+        (0..count).all(|_| self.begin_all(1, |active, slot, far| active.combine(slot, sum, far)))
+    }
+
     /// Writes so many bytes (1 MiB at most) so often, several at a time, and waits until all are in
     /// the peer's memory. False if that fails.
     pub fn write(&mut self, len: usize, count: u64) -> bool {
@@ -196,12 +220,21 @@ impl RawMemory {
     }
 
     fn transfer(&mut self, len: usize, count: u64, direction: Direction) -> bool {
-        let (len, mut begun, mut ended) = (len.min(MEMORY), 0, 0);
+        let len = len.min(MEMORY);
+        self.begin_all(count, |active, slot, far| active.transfer(slot, len, direction, far))
+    }
+
+    fn begin_all(
+        &mut self,
+        count: u64,
+        begin: impl Fn(&Endpoint, Slot, &Far) -> Result<(), Full>,
+    ) -> bool {
+        let (mut begun, mut ended) = (0, 0);
         while ended < count {
             while begun < count
                 && let Some(slot) = self.free.pop()
             {
-                match self.active.transfer(slot, len, direction, &self.far) {
+                match begin(&self.active, slot, &self.far) {
                     Ok(()) => begun += 1,
                     Err(Full(slot, None)) => {
                         self.free.push(slot);

@@ -2,6 +2,7 @@
 use super::TARGET;
 use crate::Result;
 use crate::bench::{Bench, row};
+use crate::measure::Work;
 use rma::{LockAll, Op};
 use rma_transport_ofi::{RawLink, RawMemory};
 use std::hint::black_box;
@@ -91,15 +92,44 @@ fn rows(
     if let Some((link, memory, stream)) = ends {
         let epoch = window.lock_all()?;
         transfers(bench, &epoch, memory)?;
-        messages(bench, &epoch, link, stream)?;
+        messages(bench, &epoch, (link, memory), stream)?;
+        epoch.unlock()?;
+        atomics(bench, Some(memory))?;
+    } else {
+        atomics(bench, None)?;
+    }
+    Ok(window.free()?)
+}
+
+/// Where the provider combines elements of a window that asks for the device.
+fn atomics(bench: &mut Bench<'_>, memory: Option<&mut RawMemory>) -> Result<()> {
+    let builder = bench.world().window(1, size_of::<u64>()).hint("rma_path", "device")?;
+    let window = builder.allocate()?;
+    if let Some(memory) = memory {
+        let epoch = window.lock_all()?;
+        epoch.fetch_and_op(TARGET, 0, Op::Sum, 1u64)?;
+        if window.operation_counts().device > 0 {
+            let mut fetch = |n: u64| -> Result<()> {
+                for _ in 0..n {
+                    black_box(epoch.fetch_and_op(TARGET, 0, Op::Sum, 1u64)?);
+                }
+                Ok(())
+            };
+            let mut raw = |n: u64| done(memory.fetch(n));
+            let draft = row("fetch_and_op sum by the provider").bytes(8).goal(1.1);
+            bench.alone(draft, &mut fetch, &mut [("fi_fetch_atomic", &mut raw)])?;
+        }
         epoch.unlock()?;
     }
     bench.world().barrier()?;
     Ok(window.free()?)
 }
 
+fn done(done: bool) -> Result<()> {
+    if done { Ok(()) } else { Err("the raw transfer failed".into()) }
+}
+
 fn transfers(bench: &mut Bench<'_>, epoch: &LockAll<'_>, memory: &mut RawMemory) -> Result<()> {
-    let done = |done: bool| if done { Ok(()) } else { Err("the raw transfer failed".into()) };
     for (bytes, goal) in [(size_of::<u64>(), 1.1), (LARGE, 1.0 / 0.95)] {
         let mut values = vec![1u64; bytes / size_of::<u64>()];
         let mut put = |n: u64| -> Result<()> {
@@ -137,7 +167,7 @@ fn transfers(bench: &mut Bench<'_>, epoch: &LockAll<'_>, memory: &mut RawMemory)
 fn messages(
     bench: &mut Bench<'_>,
     epoch: &LockAll<'_>,
-    link: &mut RawLink,
+    (link, memory): (&mut RawLink, &mut RawMemory),
     mut stream: TcpStream,
 ) -> Result<()> {
     let never = AtomicBool::new(false);
@@ -163,9 +193,12 @@ fn messages(
         }
         Ok(())
     };
-    bench.alone(
-        row("fetch_and_op sum by libfabric").bytes(8),
-        &mut fetch,
-        &mut [("round trip of fi_send", &mut by_link), ("round trip of TCP", &mut by_tcp)],
-    )
+    let fetches = memory.fetches();
+    let mut by_provider = |n: u64| done(memory.fetch(n));
+    let mut limits: Vec<(&str, Work<'_>)> =
+        vec![("round trip of fi_send", &mut by_link), ("round trip of TCP", &mut by_tcp)];
+    if fetches {
+        limits.push(("fi_fetch_atomic", &mut by_provider));
+    }
+    bench.alone(row("fetch_and_op sum by libfabric").bytes(8), &mut fetch, &mut limits)
 }

@@ -162,6 +162,28 @@ pub(super) const STEPS: &[Step] = &[
         &[cargo(&["test", "--workspace"]).tests_at_least(1)],
     )
     .in_test(),
+    step(
+        "networks",
+        "the suite fails over libfabric: beside shared memory, of processes, or by its atomics",
+        // `test` runs it with threads over `tcp` alone.
+        &[
+            cargo(&["test", "-p", "rma-conformance", "--test", "ofi_mixed"]).tests_at_least(500),
+            cargo(&["test", "-p", "rma-conformance", "--test", "ofi_processes"])
+                .tests_at_least(500),
+            cargo(&[
+                "test",
+                "-p",
+                "rma-conformance",
+                "--test",
+                "ofi_sockets",
+                "--",
+                "atomics::",
+                "detached::",
+                "explained",
+            ])
+            .tests_at_least(15),
+        ],
+    ),
     step("crashes", "what was committed is not there after a crash", crashes!("1000")),
     step("crashes-all", "the same, in ten times as many trials", crashes!("10000")).on_request(),
     step(

@@ -477,6 +477,12 @@ impl Driver<'_> {
         }
     }
 
+    /// Whether a rank has joined as one of this runtime, on whatever host.
+    pub(super) fn has_joined(&self, rank: u32) -> bool {
+        let here = self.joined.get(rank as usize).is_some_and(Option::is_some);
+        here || self.hosts.has_joined(rank)
+    }
+
     /// Notes which ranks are up, on whatever host.
     fn note_arrival(&mut self, event: &Event) {
         let now = self.started.elapsed();

@@ -250,7 +250,7 @@ impl Driver<'_> {
             | Told::Ended { rank }
             | Told::Closed { rank }
             | Told::Missed { rank, .. }
-                if self.joined.get(rank as usize).is_some_and(Option::is_some) =>
+                if self.has_joined(rank) =>
             {
                 return;
             }

@@ -16,6 +16,7 @@ mod seal;
 mod talk;
 mod task;
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
@@ -159,6 +160,8 @@ impl Link {
 pub(super) struct Hosts {
     links: Vec<Link>,
     rumours: Rumours,
+    /// Ranks that have joined the job, whether they are still part of it or not.
+    joined: HashSet<u32>,
     /// Each ends with its remote shell, if it has one.
     conversations: JoinSet<Option<Child>>,
     /// Where to remind the driver; none if there are no hosts.
@@ -303,6 +306,7 @@ impl Hosts {
         Hosts {
             links: Vec::new(),
             rumours: Rumours::new(parts.iter().map(HostPart::range).collect()),
+            joined: HashSet::new(),
             conversations: JoinSet::new(),
             inputs: None,
             answered: Arc::new(watch::Sender::new(vec![Answered::default(); parts.len()])),
@@ -383,6 +387,7 @@ impl Hosts {
                 Event::Started(rank)
             }
             Word::Joined { .. } => {
+                self.joined.insert(rank);
                 let messages = self.rumours.joined(rank);
                 self.tell(messages);
                 Event::Joined(rank)
@@ -526,6 +531,11 @@ impl Hosts {
         self.of(rank).map(|link| link.part.name.as_str())
     }
 
+    /// Whether a rank of this runtime has joined from there.
+    pub(super) fn has_joined(&self, rank: u32) -> bool {
+        self.joined.contains(&rank)
+    }
+
     fn of(&self, rank: u32) -> Option<&Link> {
         self.links.iter().find(|link| link.part.range().contains(&rank))
     }
@@ -625,8 +635,10 @@ impl Hosts {
         self.is_over = true;
         self.order(|| Order::End { stuck: stuck.to_vec() });
         for link in self.links.iter().filter(|link| !link.is_ready && !link.is_lost) {
-            // It may be about to log in.
-            link.kill();
+            // A shell may be about to log in. A host that has joined is told, and ends by itself.
+            if let Carrier::Shell(_) = link.carrier {
+                link.kill();
+            }
         }
     }
 
@@ -696,6 +708,30 @@ mod tests {
         let (hosts, ..) = two([2, 1]);
         let names = [0, 1, 2, 3].map(|rank| hosts.name_of(rank));
         assert_eq!(names, [Some("a"), Some("a"), Some("b"), None]);
+    }
+
+    #[test]
+    fn a_rank_that_has_joined_stays_known() {
+        let (mut hosts, ..) = two([1, 1]);
+        hosts.hear(1, Said::Word(Word::Joined { rank: 1 }));
+        hosts.hear(1, Said::Word(Word::Disconnected { rank: 1 }));
+        assert_eq!([0, 1].map(|rank| hosts.has_joined(rank)), [false, true]);
+        // Another host's rank is not its to tell of.
+        hosts.hear(1, Said::Word(Word::Joined { rank: 0 }));
+        assert!(!hosts.has_joined(0));
+    }
+
+    #[test]
+    fn the_end_is_ordered_of_hosts_that_are_not_ready() {
+        let (mut hosts, [_a, mut b], _inputs) = two([1, 1]);
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        hosts.links[1].carrier = Carrier::Socket(ours.into());
+        hosts.links[1].is_ready = false;
+        hosts.end(&[]);
+        assert_eq!(b.try_recv().unwrap(), Order::End { stuck: Vec::new() });
+        theirs.set_nonblocking(true).unwrap();
+        let error = theirs.read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "it is not cut");
     }
 
     /// Two that look at a time get what was seen for them, or later.

@@ -230,10 +230,7 @@ pub(super) async fn serve(ends: Ends, (sender, mut inputs): Inputs) -> u8 {
     let prepared = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
-            voice.say(&Word::NotStarted { why: error.to_string(), code: error.exit_code() });
-            drop(voice);
-            let _ = speaker.join();
-            return if has_joined { complain(&error.to_string()) } else { 1 };
+            return decline(&error, voice, speaker, has_joined);
         }
     };
     let Prepared { cpus, address, .. } = &prepared;
@@ -251,10 +248,12 @@ pub(super) async fn serve(ends: Ends, (sender, mut inputs): Inputs) -> u8 {
         voice.say(&Word::Note { text });
     }
     voice.say(&Word::Ready { cpus: cpus.len() as u32, address: address.clone() });
-    let mut agent = match Agent::new(prepared, voice, sender).await {
+    let mut agent = match Agent::new(prepared, voice.clone(), sender).await {
         Ok(agent) => agent,
-        Err(error) => return complain(&error.to_string()),
+        Err(error) => return decline(&error, voice, speaker, has_joined),
     };
+    // The speaker ends with the last voice, which is the agent's.
+    drop(voice);
     let code = agent.carry_on(inputs, orders).await;
     let is_cut = agent.is_cut;
     drop(agent);
@@ -263,6 +262,15 @@ pub(super) async fn serve(ends: Ends, (sender, mut inputs): Inputs) -> u8 {
         let _ = speaker.join();
     }
     code
+}
+
+/// Tells the launcher why no rank can be started here; what to exit with.
+fn decline(error: &RunError, voice: Voice, speaker: JoinHandle<()>, has_joined: bool) -> u8 {
+    voice.say(&Word::NotStarted { why: error.to_string(), code: error.exit_code() });
+    drop(voice);
+    let _ = speaker.join();
+    // Who has started the agent by a remote shell reads it from the launcher.
+    if has_joined { complain(&error.to_string()) } else { 1 }
 }
 
 /// A task that can be done here.

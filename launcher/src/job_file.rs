@@ -195,6 +195,9 @@ impl File<'_> {
             _ if !takes_value => Err(self.at(span, &format!("{key:?} is true or false"))),
             DeValue::Table(pairs) if is_list => {
                 let pair = |(span, name, value): (Range<usize>, &str, &DeValue)| {
+                    if key == "env" {
+                        self.check_variable(span.clone(), name)?;
+                    }
                     Ok(word(format!("{name}={}", self.text_of(span, name, value)?)))
                 };
                 entries(pairs).into_iter().map(pair).collect()
@@ -210,6 +213,15 @@ impl File<'_> {
             }
             value => Ok(vec![word(self.text_of(span, key, value)?)]),
         }
+    }
+
+    /// A variable of another name than was written would be set, or none.
+    fn check_variable(&self, span: Range<usize>, name: &str) -> Result<(), String> {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            let why = format!("{name:?} is no name of an environment variable");
+            return Err(self.at(span, &why));
+        }
+        Ok(())
     }
 
     /// A value as it would be typed.
@@ -245,6 +257,7 @@ impl File<'_> {
                 ("command", _) => table.command = vec![text()?.into()],
                 ("env", DeValue::Table(pairs)) => {
                     for (span, name, value) in entries(pairs) {
+                        self.check_variable(span.clone(), name)?;
                         let value = self.text_of(span, name, value)?;
                         table.env.push((name.into(), value.into()));
                     }
@@ -384,6 +397,10 @@ env = { OWN = "x y" }
         refused("name = ", "line 1: ");
         refused("file = 'x'", "\"file\" is not known");
         refused("env-of-all = ['A=b']", "\"env-of-all\" is not known");
+        refused("\nenv = { 'A=B' = 'c' }", "line 2: \"A=B\" is no name of an environment variable");
+        refused("env = { '' = 'c' }", "line 1: \"\" is no name of an environment variable");
+        refused("[[program]]\ncommand = 'a'\nenv = { \"A\\u0000\" = 1 }", "line 3: \"A\\0\" is no");
+        refused("[[program]]\ncommand = 'a'\nenv = { 'A=B' = 1 }", "line 3: \"A=B\" is no name");
         refused("[program]\nn = 1", "line 1: write programs as [[program]]");
         refused("[[program]]\nn = 1", "line 1: the program has no command");
         refused("[[program]]\nn = 0\ncommand = 'a'", "line 2: a job has at least one rank");

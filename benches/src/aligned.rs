@@ -14,6 +14,8 @@ pub(crate) struct Aligned<T> {
 
 impl<T: Clone> Aligned<T> {
     pub(crate) fn new(value: T, len: usize) -> Self {
+        // So that a page begins with an element.
+        const { assert!(PAGE.is_multiple_of(size_of::<T>()) && align_of::<T>() == size_of::<T>()) };
         let memory = vec![value; len + PAGE / size_of::<T>()];
         let first = memory.as_ptr().align_offset(PAGE);
         Self { memory, first, len }

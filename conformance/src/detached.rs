@@ -166,7 +166,7 @@ pub fn gets_behind_stale_ones(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// Nor does a put of memory that is gone: atomics that were begun behind it happen, each once.
+/// Nor does a get of memory that is gone: atomics that were begun behind it happen, each once.
 /// S-L6 S-H1
 pub fn atomics_behind_stale_ones(universe: &Universe) {
     const EACH: u64 = 4;

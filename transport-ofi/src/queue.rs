@@ -354,7 +354,15 @@ impl Told {
         let (mut came, mut is_room) = (false, false);
         let (mut place, now) = (0, Instant::now());
         while let Some((slot, under_way)) = channel.flights.next_again(&mut place, now) {
-            let UnderWay { local, work, far, .. } = under_way;
+            let UnderWay { peer, local, work, far, .. } = under_way;
+            if !is_running(device, peer) {
+                // A provider may look for a way to it for ever, and it has slots meanwhile.
+                let gone =
+                    Failure { call: "fi_write", code: libc::ECANCELED, reason: String::new() };
+                came |= self.end(device, channel, (slot, under_way), Err(gone));
+                is_room = true;
+                continue;
+            }
             let index = slot.index();
             // SAFETY: not complete and not cut off, so the caller of `post` vouches for it.
             let begun = unsafe { channel.transfer(slot, local, work, &far) };

@@ -216,7 +216,7 @@ pub enum DeviceError {
     /// known. A device tries again what it can.
     #[error(
         "the connection to rank {0} ended, and the transfer with it, however often it was tried; \
-         put again what matters"
+         put again what matters (an atomic may have happened)"
     )]
     Cancelled(WorldRank),
     /// The peer does not answer.

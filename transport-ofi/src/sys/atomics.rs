@@ -81,6 +81,7 @@ impl Combining {
             Atomic::Swap(basic) => (basic, CSWAP, Form::Compare),
         };
         let datatype = TYPES.iter().find(|(its, _)| *its == basic)?.1;
+        count.checked_mul(atomic.width())?;
         Some(Self { datatype, op, form, count, width: atomic.width() })
     }
 
@@ -98,6 +99,9 @@ pub(crate) struct Atomics {
     /// Bytes that one operation combines at most, of any of them.
     most: u32,
 }
+
+/// Bytes that the core may give to any atomic of a device.
+const LEAST: usize = 16;
 
 impl Atomics {
     /// `has` says how many elements of a type the provider combines so at once, if any.
@@ -118,7 +122,8 @@ impl Atomics {
                 has(datatype, op, form).filter(|count| *count > 0)?.checked_mul(width)
             };
             let most: Option<Vec<usize>> = calls.into_iter().map(bytes).collect();
-            if let Some(most) = most.and_then(|most| most.into_iter().min()) {
+            let most = most.and_then(|most| most.into_iter().min());
+            if let Some(most) = most.filter(|most| *most >= LEAST) {
                 all.types |= 1 << place;
                 all.most = all.most.min(u32::try_from(most).unwrap_or(u32::MAX));
             }
@@ -187,11 +192,11 @@ mod tests {
     fn a_type_is_whole_or_not_had() {
         let has = |atomics: Atomics, basic| atomics.has(Atomic::Combine(Op::Sum, basic));
         let all =
-            Atomics::query(|_, op, form| (op != ATOMIC_READ || form == Form::Fetch).then_some(7));
+            Atomics::query(|_, op, form| (op != ATOMIC_READ || form == Form::Fetch).then_some(17));
         assert!(has(all, u32::BASIC) && all.has(Atomic::Swap(u32::BASIC)));
         assert!(!has(all, f32::BASIC) && !all.is_empty());
         assert!(!all.has(Atomic::Combine(Op::Sum, Bool::BASIC)), "Bools have no sum");
-        assert_eq!(all.most(), 7, "of bytes");
+        assert_eq!(all.most(), 17, "of bytes");
         assert_eq!(Atomics::from_bytes(all.to_bytes()), all);
         for missing in [
             (UINT32, BXOR, Form::Plain),
@@ -202,9 +207,10 @@ mod tests {
                 ((datatype, op, form) != missing).then_some(64)
             });
             assert!(!has(most, u32::BASIC) && has(most, i32::BASIC), "{missing:?}");
-            assert_eq!(all.and(most), Atomics { most: 7, ..most });
+            assert_eq!(all.and(most), Atomics { most: 17, ..most });
         }
         assert!(Atomics::query(|_, _, _| None).is_empty());
         assert!(Atomics::query(|_, _, _| Some(0)).is_empty());
+        assert!(Atomics::query(|_, _, _| Some(1)).is_empty(), "too few for an element and more");
     }
 }

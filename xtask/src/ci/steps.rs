@@ -165,8 +165,8 @@ pub(super) const STEPS: &[Step] = &[
     step(
         "networks",
         "the suite fails over libfabric: beside shared memory, of processes, or by its atomics",
-        // `test` runs it with threads over `tcp` alone. What processes have of their own is how they
-        // start, fail and end.
+        // `test` runs it with threads over `tcp` alone. What processes have of their own is how
+        // they start, fail and end.
         &[
             cargo(&["test", "-p", "rma-conformance", "--test", "ofi_mixed"]).tests_at_least(500),
             cargo(&[

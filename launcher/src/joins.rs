@@ -35,7 +35,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", value_parser = parse_ranks)]
     joins: u32,
 
-    /// Where they join; port 0 is any that is free
+    /// Where they join; port 0 is any that is free, which is said with --quiet, too
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:0")]
     listen: SocketAddr,
 
@@ -149,6 +149,7 @@ fn served(asked: Serve, further: Vec<Further>) -> Result<ExitCode, ExitCode> {
         ExitCode::from(error.exit_code())
     };
     let started = Instant::now();
+    let is_any = listen.port() == 0;
     let port = JoinPort::open(listen, secret).map_err(failed)?;
     let say = |text: &str| {
         if !cli.quiet {
@@ -157,7 +158,13 @@ fn served(asked: Serve, further: Vec<Further>) -> Result<ExitCode, ExitCode> {
     };
     let hosts = if joins == 1 { "1 host".to_owned() } else { format!("{joins} hosts") };
     let (address, file) = (port.address(), secret_file.display());
-    say(&format!("waiting for {hosts}: `rma-run join {address} --secret-file {file}`"));
+    let waiting = format!("waiting for {hosts}: `rma-run join {address} --secret-file {file}`");
+    // Nobody else knows a port that was free.
+    if is_any {
+        complain(&waiting)
+    } else {
+        say(&waiting)
+    }
     let joined = port.wait(joins, cli.host_timeout, cli.timeout, say);
     let JoinedHosts { hosts, connections } = joined.map_err(failed)?;
     let mut spec = crate::spec(cli, further, of(hosts)).unwrap_or_else(|error| error.exit());

@@ -75,6 +75,17 @@ fn said(job: &mut Running) -> String {
     line.trim_end().to_owned()
 }
 
+/// Waits for a line of standard error with that part; a busy machine may cause others.
+#[track_caller]
+fn wait_for(job: &mut Running, part: &str) {
+    while !said(job).contains(part) {}
+}
+
+/// Options of a job of which nobody is lost for silence.
+const PATIENT: [&str; 2] = ["--host-timeout", "30"];
+/// And of one of which who is stopped is lost soon.
+const IMPATIENT: [&str; 2] = ["--host-timeout", "5"];
+
 /// A rank that tells of its agent, and then stays.
 const STAY: &str = "echo host $RMA_NODE pid $PPID; sleep 1000 & wait";
 
@@ -156,10 +167,10 @@ fn a_host_that_dies_is_lost() {
 
 #[test]
 fn hosts_end_their_ranks_without_a_launcher() {
-    for signal in [Signal::KILL, Signal::STOP] {
+    for (signal, silence) in [(Signal::KILL, PATIENT), (Signal::STOP, IMPATIENT)] {
         let mark = mark(&format!("joins-launcher-{}", signal.as_raw()));
-        let rest = ["--host-timeout", "2", "-n", "2", "--env", &mark, "sh", "-c", STAY];
-        let mut served = Served::new(2, &rest);
+        let rest = ["-n", "2", "--env", &mark, "sh", "-c", STAY];
+        let mut served = Served::new(2, &[&silence[..], &rest].concat());
         let hosts = served.joined(&["a", "b"]);
         served.job.pids(2);
         send(served.job.pid(), signal);
@@ -171,17 +182,18 @@ fn hosts_end_their_ranks_without_a_launcher() {
 #[test]
 fn a_host_that_is_silent_or_asked_to_end_is_lost() {
     let mark = mark("joins-silent");
-    let rest = ["--host-timeout", "2", "-n", "2", "--env", &mark, "sh", "-c", STAY];
-    let mut served = Served::new(2, &rest);
+    let rest = ["-n", "2", "--env", &mark, "sh", "-c", STAY];
+    let mut served = Served::new(2, &[&IMPATIENT[..], &rest].concat());
     let hosts = served.joined(&["a", "b"]);
     served.job.pids(2);
     send(hosts[0].pid(), Signal::STOP);
     let (_, err) = ends(served.job, 1);
-    assert!(err.contains("host a: it has said nothing for 2 s; rank 0 is lost"), "{err}");
+    assert!(err.contains("host a: it has said nothing for 5 s; rank 0 is lost"), "{err}");
     send(hosts[0].pid(), Signal::CONT);
     assert_eq!(left_behind(&mark), []);
 
-    let mut served = Served::new(1, &["-n", "1", "--env", &mark, "sh", "-c", STAY]);
+    let rest = ["-n", "1", "--env", &mark, "sh", "-c", STAY];
+    let mut served = Served::new(1, &[&PATIENT[..], &rest].concat());
     let host = served.joined(&["a"]).pop().unwrap();
     served.job.pids(1);
     send(host.pid(), Signal::TERM);
@@ -192,17 +204,23 @@ fn a_host_that_is_silent_or_asked_to_end_is_lost() {
 
 #[test]
 fn a_host_that_leaves_before_the_start_makes_room() {
-    let mut served = Served::new(2, &["--host-timeout", "2", "-n", "2", "echo", "ran"]);
+    let served =
+        |silence: [&str; 2]| Served::new(2, &[&silence[..], &["-n", "2", "echo", "ran"]].concat());
+    // One that is silent is gone, too.
+    let mut impatient = served(IMPATIENT);
+    let silent = impatient.join("silent", &[]);
+    wait_for(&mut impatient.job, "host silent (127.0.0.1): 1 of 2 hosts have joined");
+    send(silent.pid(), Signal::STOP);
+    wait_for(&mut impatient.job, "host silent is gone again: 0 of 2 hosts have joined");
+    drop((impatient, silent));
+
+    let mut served = served(PATIENT);
     let mut hosts = served.joined(&["a"]);
     send(hosts[0].pid(), Signal::TERM);
     let text = said(&mut served.job);
     assert!(text.contains("host a is gone again: 0 of 2 hosts have joined"), "{text}");
     let (_, err) = ends(hosts.remove(0), 128 + 15);
     assert!(err.contains("got SIGTERM"), "{err}");
-    // One that is silent is gone, too.
-    let silent = served.joined(&["a"]).pop().unwrap();
-    send(silent.pid(), Signal::STOP);
-    assert!(said(&mut served.job).contains("host a is gone again"));
     let hosts = served.joined(&["a", "b"]);
     assert_eq!(ends(served.job, 0).0, "ran\nran\n");
     hosts.into_iter().for_each(|host| _ = ends(host, 0));
@@ -210,11 +228,11 @@ fn a_host_that_leaves_before_the_start_makes_room() {
 
 #[test]
 fn hosts_wait_as_long_as_the_launcher_does() {
-    let mut served = Served::new(2, &["--host-timeout", "2", "-n", "2", "echo", "ran"]);
+    let mut served = Served::new(2, &[&IMPATIENT[..], &["-n", "2", "echo", "ran"]].concat());
     let mut hosts = served.joined(&["a"]);
     // Longer than silence may last: time in which it must not end.
     let waiting = [hosts[0].pid(), served.job.pid()];
-    assert!(!Watched::new(&waiting).wait_for(Duration::from_secs(5)), "it did not wait");
+    assert!(!Watched::new(&waiting).wait_for(Duration::from_secs(8)), "it did not wait");
     send(served.job.pid(), Signal::TERM);
     let (_, err) = ends(served.job, 128 + 15);
     assert!(err.contains("got SIGTERM: no rank runs yet"), "{err}");
@@ -350,6 +368,15 @@ fn a_secret_that_others_may_read_is_refused() {
         assert_eq!(output.status.code(), Some(2), "{line:?}");
         assert!(stderr(&output).contains("(mode 0644)"), "{}", stderr(&output));
     }
+}
+
+/// A port that nobody has chosen is told, whatever else is not.
+#[test]
+fn a_quiet_launcher_says_where_hosts_join() {
+    let served = Served::new(1, &["--quiet", "-n", "1", "echo", "ran"]);
+    let host = served.join("a", &[]);
+    assert_eq!(ends(served.job, 0), ("ran\n".to_owned(), String::new()));
+    ends(host, 0);
 }
 
 #[test]

@@ -50,12 +50,18 @@ pub enum PmiFault {
         "nothing comes behind `finalize`, and `init` comes once: a rank is one program of MPI, once"
     )]
     Repeated,
-    /// More keys and values than there may be.
+    /// More keys and values than a rank may put.
     #[error(
-        "it has put more than {RANK_BUDGET} bytes of keys and values, or all ranks more than \
-         {JOB_BUDGET}"
+        "it has put more than {RANK_BUDGET} bytes of keys and values, of which each pair counts \
+         {PAIR} more"
     )]
     TooMuch,
+    /// More keys and values than all ranks may put: whose came last has done nothing wrong.
+    #[error(
+        "its ranks have put more than {JOB_BUDGET} bytes of keys and values together, of which \
+         each pair counts {PAIR} more"
+    )]
+    TooMuchOfAll,
 }
 
 crate::debug_as_display!(PmiFault);
@@ -68,6 +74,7 @@ wire_enum!(PmiFault {
     4 = NotBegun {},
     5 = Repeated {},
     6 = TooMuch {},
+    7 = TooMuchOfAll {},
 });
 
 /// What ranks are told alike.
@@ -427,8 +434,11 @@ impl Server {
         state.put += bytes;
         let its = state.put;
         self.put += bytes;
-        if its > RANK_BUDGET || self.put > JOB_BUDGET {
+        if its > RANK_BUDGET {
             return Err(PmiFault::TooMuch);
+        }
+        if self.put > JOB_BUDGET {
+            return Err(PmiFault::TooMuchOfAll);
         }
         self.fresh.push((key, value));
         self.answer(rank, "put_result", &[("rc", "0"), ("msg", "success")]);
@@ -527,7 +537,7 @@ impl Meeting {
     ) -> Result<Option<Pairs>, PmiFault> {
         self.put += pairs.iter().map(|(key, value)| key.len() + value.len() + PAIR).sum::<usize>();
         if self.put > JOB_BUDGET {
-            return Err(PmiFault::TooMuch);
+            return Err(PmiFault::TooMuchOfAll);
         }
         self.pairs.extend(pairs);
         self.met.get_mut(host).into_iter().for_each(|met| *met = true);

@@ -213,6 +213,9 @@ fn a_rank_may_put_so_much() {
     assert_eq!(fault(&mut server, 0, &put), PmiFault::TooMuch);
     assert_eq!(server.fresh.len(), many);
     request(&mut server, 1, &put);
+    // Within its own budget, it is one too many for the job.
+    server.put = JOB_BUDGET;
+    assert_eq!(fault(&mut server, 1, &put), PmiFault::TooMuchOfAll);
 }
 
 #[test]
@@ -256,7 +259,7 @@ fn hosts_meet_when_all_have() {
         assert_eq!(meeting.handle_met(0, vec![pair("a")]), Ok(Some(all)));
     }
     let large = vec![("k".to_owned(), "v".repeat(JOB_BUDGET))];
-    assert_eq!(meeting.handle_met(0, large), Err(PmiFault::TooMuch));
+    assert_eq!(meeting.handle_met(0, large), Err(PmiFault::TooMuchOfAll));
     assert!(meeting.pairs.is_empty());
 }
 

@@ -32,7 +32,8 @@ pub enum How {
     Announced,
     /// It is a program of MPI, and ended the job with that status (`MPI_Abort`).
     Aborted(i32),
-    /// It broke the protocol that programs of MPI speak with the launcher.
+    /// It broke the protocol that programs of MPI speak with the launcher, or was the one that
+    /// put when all ranks together had put too much.
     Pmi(PmiFault),
     /// It left in order, while another rank still waited for it, which failed therefore.
     LeftEarly {
@@ -80,6 +81,11 @@ impl fmt::Display for How {
             ),
             How::Announced => f.write_str("reported that it failed"),
             How::Aborted(status) => write!(f, "called MPI_Abort with {status}"),
+            How::Pmi(fault @ PmiFault::TooMuchOfAll) => write!(
+                f,
+                "was at work when the job's space of keys of PMI-1 was full: {fault}; that is the \
+                 job's fault, and not that rank's: start fewer ranks"
+            ),
             How::Pmi(fault) => write!(
                 f,
                 "broke the protocol of PMI-1 at its descriptor PMI_FD: {fault}; only the library \

@@ -208,6 +208,24 @@ fn ranks_of_this_runtime_are_not_disturbed() {
     assert_eq!(stdout(&nested), "runs\nruns\n");
 }
 
+/// A rank of this runtime may have begun with PMI-1, too; that it leaves that is no failure.
+#[test]
+fn a_rank_of_both_runtimes_is_judged_by_this_one() {
+    // Rank 0 waits for a line, while the other end of PMI_FD sees that it is closed.
+    let script = format!(
+        "{SPEAK} begin; exec 3< <(\"$0\" wait < <(sleep 2; echo) {{PMI_FD}}>&-)
+         read -r line <&3; exec {{PMI_FD}}>&-; cat <&3"
+    );
+    let (_folder, shell) = remote_shell();
+    let on_hosts = ["--hosts", "a:1,b:1", "--ssh-command", shell.to_str().unwrap()];
+    for place in [&[][..], &on_hosts] {
+        let line = ["-q", "-n", "2", "bash", "-c", &script, &rank_program()];
+        let output = job(&[place, &line].concat());
+        succeeds(&output);
+        assert_eq!(sorted(&output), ["rank 0 of 2", "rank 1 of 2"], "{place:?}");
+    }
+}
+
 #[test]
 fn pmi_is_offered_unless_that_is_not_wanted() {
     let shown = "echo ${PMI_FD:+fd} $PMI_RANK $PMI_SIZE ${RMA_PMI_FD:+name} $PMI_PORT $PMI_ID";

@@ -133,13 +133,18 @@ pub fn beside_others(universe: &Universe) {
     window.free().unwrap();
 }
 
-/// A get of memory that is gone takes none with it that was begun behind it. S-L6
-pub fn gets_behind_stale_ones(universe: &Universe) {
+/// Gets memory that is gone, time after time, with `act` behind each get, on memory of `kept` that
+/// stays; gives what is there in the end.
+fn behind_stale_ones(
+    universe: &Universe,
+    kept: Vec<u64>,
+    mut act: impl FnMut(&LockAll<'_>, Rank, u64),
+) -> Vec<u64> {
     const WORDS: usize = 64;
     let world = universe.world();
     let right = neighbour(world, 1);
     let window = world.window(0, 1).create_dynamic().unwrap();
-    let kept = window.attach(vec![6u64; WORDS]).unwrap();
+    let kept = window.attach(kept).unwrap();
     let kept_at = world.allgather(&[kept.address()]).unwrap()[usize::from(right)];
     let attach = |_| window.attach(vec![5u64; WORDS]).unwrap();
     let gone: Vec<_> = (0..times(universe, 20)).map(attach).collect();
@@ -152,54 +157,40 @@ pub fn gets_behind_stale_ones(universe: &Universe) {
     world.barrier().unwrap();
     gone.into_iter().for_each(|region| _ = window.detach(region).unwrap());
     world.barrier().unwrap();
-    let begin = |at: u64| epoch.rget(right, at, vec![0u64; WORDS]);
     for at in stale {
-        let refused = begin(*at);
-        let behind: Vec<_> = (0..8).map(|_| begin(kept_at).unwrap()).collect();
-        behind.into_iter().for_each(|get| assert_eq!(get.wait().unwrap(), [6u64; WORDS]));
-        let error = refused.and_then(|get| get.wait()).unwrap_err().error;
-        assert!(matches!(error, RmaError::NotAttached { .. }), "{error}");
-    }
-    epoch.unlock().unwrap();
-    world.barrier().unwrap();
-    assert_eq!(window.detach(kept).unwrap(), [6; WORDS]);
-    window.free().unwrap();
-}
-
-/// Nor does a get of memory that is gone: atomics that were begun behind it happen, each once.
-/// S-L6 S-H1
-pub fn atomics_behind_stale_ones(universe: &Universe) {
-    const EACH: u64 = 4;
-    let world = universe.world();
-    let right = neighbour(world, 1);
-    let window = world.window(0, 1).create_dynamic().unwrap();
-    let kept = window.attach(vec![0u64; 2]).unwrap();
-    let kept_at = world.allgather(&[kept.address()]).unwrap()[usize::from(right)];
-    let attach = |_| window.attach(vec![5u64; 64]).unwrap();
-    let gone: Vec<_> = (0..times(universe, 20)).map(attach).collect();
-    let mine: Vec<_> = gone.iter().map(|region| region.address()).collect();
-    let all = world.allgather(&mine).unwrap();
-    let stale = &all[usize::from(right) * mine.len()..][..mine.len()];
-    let epoch = window.lock_all().unwrap();
-    // From now on their addresses are known here.
-    stale.iter().for_each(|at| epoch.get(right, *at, &mut [0u64]).unwrap());
-    world.barrier().unwrap();
-    gone.into_iter().for_each(|region| _ = window.detach(region).unwrap());
-    world.barrier().unwrap();
-    let mut done = 0;
-    for at in stale {
-        let refused = epoch.rget(right, *at, vec![0u64; 64]);
-        for _ in 0..EACH {
-            assert_eq!(epoch.fetch_and_op(right, kept_at, Op::Sum, 1u64), Ok(done));
-            epoch.accumulate(right, kept_at + 8, Op::Sum, &[2u64]).unwrap();
-            done += 1;
-        }
+        let refused = epoch.rget(right, *at, vec![0u64; WORDS]);
+        act(&epoch, right, kept_at);
         let error = refused.and_then(|get| get.wait()).unwrap_err().error;
         assert!(matches!(error, RmaError::NotAttached { .. }), "{error}");
         epoch.flush(right).unwrap();
     }
     epoch.unlock().unwrap();
     world.barrier().unwrap();
-    assert_eq!(window.detach(kept).unwrap(), [done, 2 * done]);
+    let kept = window.detach(kept).unwrap();
     window.free().unwrap();
+    kept
+}
+
+/// A get of memory that is gone takes none with it that was begun behind it. S-L6
+pub fn gets_behind_stale_ones(universe: &Universe) {
+    const WORDS: usize = 64;
+    let kept = behind_stale_ones(universe, vec![6; WORDS], |epoch, right, at| {
+        let begin = |_| epoch.rget(right, at, vec![0u64; WORDS]).unwrap();
+        let behind: Vec<_> = (0..8).map(begin).collect();
+        behind.into_iter().for_each(|get| assert_eq!(get.wait().unwrap(), [6u64; WORDS]));
+    });
+    assert_eq!(kept, [6; WORDS]);
+}
+
+/// Nor does it take atomics: those that were begun behind it happen, each once. S-L6 S-H1
+pub fn atomics_behind_stale_ones(universe: &Universe) {
+    let mut done = 0;
+    let kept = behind_stale_ones(universe, vec![0; 2], |epoch, right, at| {
+        for _ in 0..4 {
+            assert_eq!(epoch.fetch_and_op(right, at, Op::Sum, 1u64), Ok(done));
+            epoch.accumulate(right, at + 8, Op::Sum, &[2u64]).unwrap();
+            done += 1;
+        }
+    });
+    assert_eq!(kept, [done, 2 * done]);
 }

@@ -3,6 +3,7 @@
 use crate::queue::Lent;
 use crate::sys::{Combining, Direction, Far};
 use rma_core::transport::WorldRank;
+use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -26,8 +27,8 @@ const CUTS: u32 = 2;
 /// So often a transfer is tried again for which there is no connection.
 const UNSENT_MOST: u32 = 1000;
 
-/// So long after something was cancelled nothing is tried again: the provider may not have seen yet
-/// that the connection is over.
+/// So long after something was cancelled nothing of that peer is tried again: the provider may not
+/// have seen yet that the connection is over.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The transfers of an endpoint, with handles of its slots.
@@ -37,8 +38,8 @@ pub(crate) struct Flights<S> {
     /// What was cancelled with something else: of each peer in the order in which it was posted.
     /// It is tried again one by one, so that what is refused takes nothing else with it.
     again: VecDeque<(S, UnderWay)>,
-    /// When something was cancelled, the last time.
-    cancelled_at: Option<Instant>,
+    /// When something of a peer was cancelled, the last time.
+    cancelled_at: FxHashMap<WorldRank, Instant>,
 }
 
 /// What a transfer does.
@@ -83,7 +84,7 @@ impl<S> Flights<S> {
     /// For so many slots.
     pub(crate) fn new(slots: usize) -> Self {
         let under_way = (0..slots).map(|_| None).collect();
-        Self { under_way, again: VecDeque::new(), cancelled_at: None }
+        Self { under_way, again: VecDeque::new(), cancelled_at: FxHashMap::default() }
     }
 
     /// How many there can be.
@@ -103,8 +104,8 @@ impl<S> Flights<S> {
 
     /// Whether something to or from that peer is tried again: nothing is posted beside it.
     pub(crate) fn owes(&self, peer: WorldRank) -> bool {
-        // Nothing was cancelled so far, most often.
-        self.cancelled_at.is_some()
+        // Nothing of it was cancelled so far, most often.
+        self.cancelled_at.contains_key(&peer)
             && (self.again.iter().any(|(_, waiting)| waiting.peer == peer)
                 || self.under_way.iter().flatten().any(|it| it.peer == peer && it.is_alone()))
     }
@@ -128,7 +129,7 @@ impl<S> Flights<S> {
             return Err((slot, failed));
         }
         *count += 1;
-        self.cancelled_at = Some(now);
+        self.cancelled_at.insert(failed.peer, now);
         let is_later =
             |(_, other): &(S, UnderWay)| other.peer == failed.peer && other.posted > failed.posted;
         let place = self.again.iter().position(is_later).unwrap_or(self.again.len());
@@ -142,18 +143,16 @@ impl<S> Flights<S> {
     }
 
     /// Takes out the next from `place` on that is to be tried again now: the first of a peer of
-    /// which nothing else is under way.
+    /// which nothing else is under way, and nothing was cancelled since a while before `now`.
     pub(crate) fn next_again(&mut self, place: &mut usize, now: Instant) -> Option<(S, UnderWay)> {
-        let is_fresh = |at| now.saturating_duration_since(at) < PAUSE;
-        if self.cancelled_at.is_some_and(is_fresh) {
-            return None;
-        }
+        let is_fresh = |at: &Instant| now.saturating_duration_since(*at) < PAUSE;
         loop {
             let peer = self.again.get(*place)?.1.peer;
+            let rests = self.cancelled_at.get(&peer).is_some_and(is_fresh);
             let mut earlier = self.again.iter().take(*place).map(|(_, waiting)| waiting);
             let mut under_way = self.under_way.iter().flatten();
             let is_of_others = |it: &UnderWay| it.peer != peer;
-            if earlier.all(is_of_others) && under_way.all(is_of_others) {
+            if !rests && earlier.all(is_of_others) && under_way.all(is_of_others) {
                 return self.again.remove(*place);
             }
             *place += 1;

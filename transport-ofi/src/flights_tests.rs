@@ -100,6 +100,21 @@ fn a_peer_without_room_holds_up_no_other() {
     }
 }
 
+#[test]
+fn a_peer_whose_post_fails_holds_up_no_other() {
+    let (mut flights, start) = two_to_each();
+    fail(&mut flights, &[0, 1, 2, 3], libc::ENOTCONN, start);
+    let (now, mut place) = (start + PAUSE, 0);
+    let (slot, waiting) = flights.next_again(&mut place, now).unwrap();
+    assert_eq!((slot, waiting.peer), (0, HERE));
+    assert!(flights.fail((slot, waiting), libc::ENOTCONN, now).is_ok());
+    let (slot, waiting) = flights.next_again(&mut place, now).unwrap();
+    assert_eq!((slot, waiting.peer), (1, THERE));
+    flights.begin(slot, waiting);
+    assert!(flights.next_again(&mut place, now).is_none(), "not in this round");
+    assert_eq!(round(&mut flights, None, now + PAUSE), [0]);
+}
+
 /// What was cut off while alone has been refused; what never had a connection is given up.
 #[test]
 fn how_often_it_is_tried() {

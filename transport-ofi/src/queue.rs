@@ -276,10 +276,9 @@ impl State {
         // SAFETY: the caller of `post` vouches for the memory until the transfer is complete or its
         // peer was cut off, which closes the endpoint of direct ones.
         let begun = unsafe { channel.transfer(slot, local, work, &far) };
-        if let Err(Full(slot, failure)) = begun {
+        if let Err(Full(slot, None)) = begun {
             channel.free.push(slot);
-            let Some(failure) = failure else { return Ok(false) };
-            return Err(error_of(peer, (is_running(device, peer), false), &failure));
+            return Ok(false);
         }
         let lane = self.told.lane(peer);
         let posted = lane.post();
@@ -288,6 +287,10 @@ impl State {
             UnderWay { peer, posted, id, work, local, far, cuts: 0, unsent: 0, is_cut: false };
         channel.flights.begin(index, under_way);
         device.began();
+        if let Err(Full(slot, Some(failure))) = begun {
+            // Tried again, or told as what fails later is.
+            self.told.take(device, channel, (slot, Err(failure)));
+        }
         Ok(true)
     }
 

@@ -16,6 +16,10 @@ const SLOTS: u32 = 32;
 const BYTES: usize = 8 << 10;
 /// So long an end looks for a message before it sleeps.
 const SPIN: Duration = Duration::from_millis(1);
+/// So long without a completion, and the link is broken: some providers tell nobody.
+const SILENCE: Duration = Duration::from_secs(10);
+/// As many looks take milliseconds.
+const SILENT_LOOKS: u32 = 1 << 16;
 const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// With atomics if the provider has them, or a layer of it says so.
@@ -230,6 +234,7 @@ impl RawMemory {
         begin: impl Fn(&Endpoint, Slot, &Far) -> Result<(), Full>,
     ) -> bool {
         let (mut begun, mut ended) = (0, 0);
+        let (mut looks, mut silent_from) = (0u32, None);
         while ended < count {
             while begun < count
                 && let Some(slot) = self.free.pop()
@@ -244,6 +249,17 @@ impl RawMemory {
                 }
             }
             self.active.read(&mut self.over);
+            if !self.over.is_empty() {
+                (looks, silent_from) = (0, None);
+            }
+            looks = looks.wrapping_add(1);
+            // To ask the clock each time would be measured, too.
+            if looks.is_multiple_of(SILENT_LOOKS) {
+                let from: &mut Instant = silent_from.get_or_insert_with(Instant::now);
+                if from.elapsed() > SILENCE {
+                    return false;
+                }
+            }
             for completion in self.over.drain(..) {
                 let Completion::Transferred(slot, Ok(())) = completion else { return false };
                 self.free.push(slot);

@@ -138,22 +138,6 @@ wire_enum!(Told {
     7 = Closed { rank: rank },
 });
 
-impl Told {
-    /// The rank that it is about.
-    pub(crate) fn rank(&self) -> Option<u32> {
-        match self {
-            Told::Met { .. } => None,
-            Told::Began { rank }
-            | Told::Ended { rank }
-            | Told::Closed { rank }
-            | Told::Missed { rank, .. }
-            | Told::Broken { rank }
-            | Told::Aborted { rank, .. }
-            | Told::Faulty { rank, .. } => Some(*rank),
-        }
-    }
-}
-
 /// How far a rank has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Stage {

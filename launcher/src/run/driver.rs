@@ -27,7 +27,7 @@ use super::{config, cpus, groups, program, signals, start, topology};
 use crate::client::Fate;
 use crate::gather::{Answer, Gather};
 use crate::notes::Notes;
-use crate::pmi::server::{Meeting, Told};
+use crate::pmi::server::Told;
 use crate::start::Secret;
 use crate::wire::{self, Frame};
 use crate::{Job, bulletin};
@@ -73,8 +73,8 @@ pub(super) enum Input {
     OutOfMemory(u32),
     /// Something that the user may want to know.
     Note(String),
-    /// What a rank that speaks PMI-1 does, on that host or here.
-    Pmi(Option<usize>, Told),
+    /// What a rank that speaks PMI-1 does.
+    Pmi(Told),
     /// This process got a signal.
     Signal(Signal),
     /// A child of this process ended.
@@ -104,9 +104,8 @@ pub(super) struct Driver<'a> {
     answers: Vec<Option<UnboundedSender<Frame>>>,
     /// The processes of ranks that have joined.
     pub(super) joined: Vec<Option<u32>>,
-    /// What serves PMI-1 to ranks of this machine, and where hosts meet that do so themselves.
+    /// What serves PMI-1 to ranks of this machine.
     pub(super) pmi: Option<Pmi>,
-    pub(super) meeting: Meeting,
     /// The words in which ranks of this machine tell what they do.
     pub(super) bulletin: Option<Arc<OwnedFd>>,
     pub(super) started: Instant,
@@ -255,7 +254,6 @@ impl<'a> Driver<'a> {
             answers: (0..spec.ranks).map(|_| None).collect(),
             joined: vec![None; spec.ranks as usize],
             pmi: None,
-            meeting: pmi::meeting(spec),
             bulletin: None,
             started: Instant::now(),
             oom_kills: groups::oom_kills(),
@@ -419,7 +417,7 @@ impl Driver<'_> {
             }
             Input::Refused(why) => return self.note_refused(&why),
             Input::Note(text) => return self.note_once(text),
-            Input::Pmi(host, told) => return self.hear_pmi(host, told),
+            Input::Pmi(told) => return self.hear_pmi(told),
             Input::Queried(answer) => return self.query_hosts(answer),
             Input::Looked { number, answer } => {
                 // Fails when the caller is gone.

@@ -17,7 +17,7 @@ use super::machine::{Event, PARTING_GRACE};
 use super::report::How;
 use super::spec::Spec;
 use crate::inherited;
-use crate::pmi::server::{Lines, Meeting, Offer, Output, Pairs, PmiFault, Server, Told, mapping};
+use crate::pmi::server::{Lines, Offer, Output, Pairs, PmiFault, Server, Told, mapping};
 
 /// How long after a rank is gone those that wait for it are told so: the job knows by then how it
 /// ended.
@@ -154,7 +154,7 @@ impl Task {
             Output::Told(Told::Met { pairs }) if self.is_alone => self.server.handle_met(pairs),
             Output::Told(told) => {
                 // The driver is gone only when the job is over.
-                let _ = self.inputs.send(Input::Pmi(None, told));
+                let _ = self.inputs.send(Input::Pmi(told));
             }
         }
     }
@@ -221,20 +221,11 @@ fn read(stream: &UnixStream, lines: &mut Lines) -> bool {
 }
 
 impl Driver<'_> {
-    /// What ranks that speak PMI-1 do, on that host or here, means that for the job.
-    pub(super) fn hear_pmi(&mut self, host: Option<usize>, told: Told) {
+    /// What ranks that speak PMI-1 do, means that for the job.
+    pub(super) fn hear_pmi(&mut self, told: Told) {
         let event = match told {
-            Told::Met { pairs } => {
-                let Some(host) = host else { return };
-                match self.meeting.handle_met(host, pairs) {
-                    Ok(None) => return,
-                    Ok(Some(pairs)) => return self.hosts.met(&pairs),
-                    Err(fault) => match self.hosts.first_of(host) {
-                        Some(rank) => Event::Broke { rank, how: How::Pmi(fault) },
-                        None => return,
-                    },
-                }
-            }
+            // Those here are answered, and hosts meet elsewhere.
+            Told::Met { .. } => return,
             Told::Broken { rank } => return self.hosts.broken(rank),
             Told::Aborted { rank, status } => {
                 Event::Broke { rank, how: How::Aborted(status.cast_signed()) }
@@ -261,9 +252,4 @@ impl Driver<'_> {
         };
         self.take(Input::Event(event));
     }
-}
-
-/// Where hosts meet.
-pub(super) fn meeting(spec: &Spec) -> Meeting {
-    Meeting::new(spec.remote.as_ref().map_or(0, |remote| remote.hosts.len()))
 }

@@ -643,7 +643,7 @@ impl Agent {
             Input::Part { rank, mine } => Word::Part { rank, mine },
             Input::Refused(why) => Word::Stranger { why },
             Input::Note(text) => Word::Note { text },
-            Input::Pmi(_, told) => Word::Pmi { told },
+            Input::Pmi(told) => Word::Pmi { told },
             Input::Signal(signal) => {
                 // To be ended itself is as bad as to lose the launcher.
                 if ENDING.contains(&signal) {

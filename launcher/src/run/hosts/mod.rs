@@ -43,6 +43,7 @@ use super::program;
 use super::query::Seen;
 use super::report::RunError;
 use super::spec::Spec;
+use crate::pmi::server::{Meeting, Told};
 use crate::rumours::{Message, Rumours};
 use crate::wire;
 
@@ -162,6 +163,7 @@ pub(super) struct Hosts {
     rumours: Rumours,
     /// Ranks that have joined the job, whether they are still part of it or not.
     joined: HashSet<u32>,
+    meeting: Meeting,
     /// Each ends with its remote shell, if it has one.
     conversations: JoinSet<Option<Child>>,
     /// Where to remind the driver; none if there are no hosts.
@@ -307,6 +309,7 @@ impl Hosts {
             links: Vec::new(),
             rumours: Rumours::new(parts.iter().map(HostPart::range).collect()),
             joined: HashSet::new(),
+            meeting: Meeting::new(parts.len()),
             conversations: JoinSet::new(),
             inputs: None,
             answered: Arc::new(watch::Sender::new(vec![Answered::default(); parts.len()])),
@@ -357,8 +360,7 @@ impl Hosts {
                 return Vec::new();
             }
             Word::Note { text } => return vec![Input::Note(text)],
-            // What is told of all its ranks is told of the first, too.
-            Word::Pmi { ref told } => told.rank().unwrap_or(link.part.first),
+            Word::Pmi { told: Told::Met { pairs } } => return self.meet(host, pairs),
             Word::Stranger { why } => return vec![Input::Refused(why)],
             // Told where they arrive.
             Word::Beat | Word::Paused { .. } | Word::Looked { .. } => return Vec::new(),
@@ -372,6 +374,16 @@ impl Hosts {
             | Word::Exited { rank, .. }
             | Word::CoreDumped { rank }
             | Word::OutOfMemory { rank } => rank,
+            Word::Pmi {
+                told:
+                    Told::Began { rank }
+                    | Told::Ended { rank }
+                    | Told::Closed { rank }
+                    | Told::Missed { rank, .. }
+                    | Told::Broken { rank }
+                    | Told::Aborted { rank, .. }
+                    | Told::Faulty { rank, .. },
+            } => rank,
         };
         if !link.part.range().contains(&rank) {
             return self.lost(host, format!("its agent told of rank {rank}, which is elsewhere"));
@@ -392,7 +404,7 @@ impl Hosts {
                 self.tell(messages);
                 Event::Joined(rank)
             }
-            Word::Pmi { told } => return Some(Input::Pmi(Some(host), told)),
+            Word::Pmi { told } => return Some(Input::Pmi(told)),
             Word::Part { mine, .. } => return Some(Input::Part { rank, mine }),
             Word::Left { failed, missed, .. } => {
                 if failed {
@@ -678,7 +690,9 @@ mod tests {
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
     /// Hosts `a` and `b` of so many ranks, and what is ordered there.
-    fn two(ranks: [u32; 2]) -> (Hosts, [UnboundedReceiver<Order>; 2], UnboundedReceiver<Input>) {
+    pub(super) fn two(
+        ranks: [u32; 2],
+    ) -> (Hosts, [UnboundedReceiver<Order>; 2], UnboundedReceiver<Input>) {
         let part = |name: &str, first, ranks| HostPart { name: name.into(), first, ranks };
         let parts = [part("a", 0, ranks[0]), part("b", ranks[0], ranks[1])];
         let (sender, inputs) = unbounded_channel();

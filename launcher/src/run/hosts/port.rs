@@ -159,12 +159,6 @@ impl JoinPort {
     }
 }
 
-/// A host that has joined, in the order in which they came.
-struct Host {
-    number: u64,
-    slots: HostSlots,
-}
-
 struct Waits<F> {
     joins: u32,
     silence: Duration,
@@ -173,9 +167,10 @@ struct Waits<F> {
     stop: watch::Sender<bool>,
     hellos: JoinSet<io::Result<Caller>>,
     awaited: VecDeque<AbortHandle>,
-    hosts: Vec<Host>,
-    /// The connections of hosts, which are there as long as these are.
-    kept: JoinSet<(u64, Option<Connection>)>,
+    /// Those that have joined, in the order in which they came; no two have one name.
+    hosts: Vec<HostSlots>,
+    /// The connections of hosts, which are there as long as these are, by their names.
+    kept: JoinSet<(String, Option<Connection>)>,
     notes: Notes,
     say: F,
 }
@@ -187,7 +182,6 @@ impl<F: FnMut(&str)> Waits<F> {
         mut signals: UnboundedReceiver<Input>,
         deadline: Option<Instant>,
     ) -> Result<JoinedHosts, JoinError> {
-        let mut next = 0;
         while self.came() < self.joins {
             tokio::select! {
                 () = until(deadline) => {
@@ -208,10 +202,7 @@ impl<F: FnMut(&str)> Waits<F> {
                     Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
                 },
                 Some(heard) = self.hellos.join_next() => match heard {
-                    Ok(Ok(caller)) => {
-                        self.admit(next, caller);
-                        next += 1;
-                    }
+                    Ok(Ok(caller)) => self.admit(caller),
                     // Whatever looks whether somebody listens says no more.
                     Ok(Err(error)) if wire::is_end(&error) => {}
                     Ok(Err(error)) => self.refused(&error.to_string()),
@@ -219,24 +210,22 @@ impl<F: FnMut(&str)> Waits<F> {
                     Err(_) => {}
                 },
                 Some(ended) = self.kept.join_next() => {
-                    if let Ok((number, _)) = ended {
-                        self.gone(number);
+                    if let Ok((name, _)) = ended {
+                        self.gone(&name);
                     }
                 }
             }
         }
         drop(listener);
         self.stop.send_replace(true);
-        self.hosts.sort_by(|a, b| order(&a.slots.name).cmp(&order(&b.slots.name)));
+        self.hosts.sort_by(|a, b| order(&a.name).cmp(&order(&b.name)));
         let mut connections = HashMap::new();
         while let Some(kept) = self.kept.join_next().await {
-            let Ok((number, Some(connection))) = kept else { continue };
-            if let Some(host) = self.hosts.iter().find(|host| host.number == number) {
-                connections.insert(host.slots.name.clone(), connection);
-            }
+            let Ok((name, Some(connection))) = kept else { continue };
+            connections.insert(name, connection);
         }
-        let hosts = self.hosts.into_iter().map(|host| host.slots).collect();
-        Ok(JoinedHosts { hosts, connections: Connections(Arc::new(Mutex::new(connections))) })
+        let connections = Connections(Arc::new(Mutex::new(connections)));
+        Ok(JoinedHosts { hosts: self.hosts, connections })
     }
 
     fn came(&self) -> u32 {
@@ -269,9 +258,9 @@ impl<F: FnMut(&str)> Waits<F> {
     }
 
     /// A host that has proved that it knows the secret.
-    fn admit(&mut self, number: u64, caller: Caller) {
+    fn admit(&mut self, caller: Caller) {
         let Caller { stream, from, challenge, hello } = caller;
-        let is_taken = |name: &str| self.hosts.iter().any(|host| host.slots.name == name);
+        let is_taken = |name: &str| self.hosts.iter().any(|host| host.name == name);
         let mut name = hello.name.clone();
         let mut count = 1;
         while is_taken(&name) {
@@ -289,20 +278,19 @@ impl<F: FnMut(&str)> Waits<F> {
             silence: self.silence,
         };
         let stop = self.stop.subscribe();
-        self.kept.spawn(async move { (number, connection.keep(welcome, stop).await) });
+        let of = name.clone();
+        self.kept.spawn(async move { (of, connection.keep(welcome, stop).await) });
         let takes = match hello.slots {
             Some(slots) => format!(", takes {slots} ranks"),
             None => String::new(),
         };
-        self.hosts
-            .push(Host { number, slots: HostSlots { name: name.clone(), slots: hello.slots } });
+        self.hosts.push(HostSlots { name: name.clone(), slots: hello.slots });
         let (came, joins) = (self.came(), self.joins);
         (self.say)(&format!("host {name} ({from}{takes}): {came} of {joins} hosts have joined"));
     }
 
-    fn gone(&mut self, number: u64) {
-        let Some(at) = self.hosts.iter().position(|host| host.number == number) else { return };
-        let name = self.hosts.remove(at).slots.name;
+    fn gone(&mut self, name: &str) {
+        self.hosts.retain(|host| host.name != name);
         let (came, joins) = (self.came(), self.joins);
         (self.say)(&format!("host {name} is gone again: {came} of {joins} hosts have joined"));
     }

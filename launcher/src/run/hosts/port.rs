@@ -270,12 +270,11 @@ impl<F: FnMut(&str)> Waits<F> {
         let mut welcome = Welcome { name: name.clone(), silence: self.silence, mac: [0; 32] };
         welcome.mac = hello::launcher_mac(&self.secret, &challenge, &hello.nonce, &welcome).0;
         let secret = &self.secret.0.0;
-        let connection = Kept {
+        let connection = Connection {
             stream,
             left: Vec::new(),
             sealer: Sealer::new(secret, &challenge, &hello.nonce, Side::Launcher),
             opener: Opener::new(secret, &challenge, &hello.nonce, Side::Host),
-            silence: self.silence,
         };
         let stop = self.stop.subscribe();
         let of = name.clone();
@@ -340,28 +339,29 @@ async fn send<T: Wire>(stream: &mut TcpStream, message: &T) -> io::Result<()> {
     stream.write_all(&wire::encode(message)?).await
 }
 
-/// The connection of a host that waits for the others.
-struct Kept {
-    stream: TcpStream,
-    /// What came of a frame.
-    left: Vec<u8>,
-    sealer: Sealer,
-    opener: Opener,
-    silence: Duration,
+/// The connection to a host that has joined: one that is kept while others join, or by
+/// default one that is not used until the job takes it.
+pub(super) struct Connection<S = std::net::TcpStream> {
+    pub(super) stream: S,
+    /// What came on it already.
+    pub(super) left: Vec<u8>,
+    pub(super) sealer: Sealer,
+    pub(super) opener: Opener,
 }
 
-impl Kept {
+impl Connection<TcpStream> {
     /// Welcomes the host, and sees that it stays until `stop`; `None` if it does not.
     async fn keep(
         mut self,
         welcome: Welcome,
         mut stop: watch::Receiver<bool>,
     ) -> Option<Connection> {
+        let silence = welcome.silence;
         send(&mut self.stream, &Reply::Welcome(welcome)).await.ok()?;
         let mut beat = tokio::time::interval(BEAT);
         let mut heard = Instant::now();
         loop {
-            let silent = Some(heard + self.silence);
+            let silent = Some(heard + silence);
             tokio::select! {
                 () = async { _ = stop.wait_for(|is_over| *is_over).await } => break,
                 () = until(silent) => return None,
@@ -377,11 +377,11 @@ impl Kept {
                 _ = beat.tick() => {
                     let frame = self.sealer.seal(wire::encode(&Order::Beat).ok()?);
                     let written = self.stream.write_all(&frame);
-                    tokio::time::timeout(self.silence, written).await.ok()?.ok()?;
+                    tokio::time::timeout(silence, written).await.ok()?.ok()?;
                 }
             }
         }
-        let Kept { stream, left, sealer, opener, .. } = self;
+        let Connection { stream, left, sealer, opener } = self;
         Some(Connection { stream: stream.into_std().ok()?, left, sealer, opener })
     }
 
@@ -402,15 +402,6 @@ impl Kept {
             }
         }
     }
-}
-
-/// The connection to a host that has joined, which is not used meanwhile.
-pub(super) struct Connection {
-    pub(super) stream: std::net::TcpStream,
-    /// What came on it already.
-    pub(super) left: Vec<u8>,
-    pub(super) sealer: Sealer,
-    pub(super) opener: Opener,
 }
 
 /// The connections of hosts, by the names of these; each is used by one job.

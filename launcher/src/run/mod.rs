@@ -33,6 +33,7 @@ mod signals;
 mod spawn;
 mod spec;
 mod start;
+mod strangers;
 mod summary;
 mod topology;
 mod warden;

@@ -4,7 +4,6 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -16,7 +15,6 @@ use super::agent::{Ends, Whereabouts, serve};
 use super::hello::{self, Challenge, Hello, HostSecret, MAGIC, Refusal, Reply, Welcome};
 use super::seal::{Opener, Sealer, Side};
 use super::talk::VERSION;
-use crate::codec::Wire;
 use crate::wire::{self, HELLO_MAX, Nonce, Proof, REPLY_MAX};
 
 /// How long one address may take to answer, and a launcher to end its hello.
@@ -185,7 +183,7 @@ async fn enter(join: &Join, mut stream: TcpStream) -> Result<Entered, Failure> {
         _ => Failure::ForNow(format!("{to} has closed the connection: {error}")),
     };
     stream.set_nodelay(true).map_err(failed)?;
-    let challenge: Challenge = read(&mut stream, HELLO_MAX).await.map_err(failed)?;
+    let challenge: Challenge = bootstrap::read(&mut stream, HELLO_MAX).await.map_err(failed)?;
     if challenge.magic != MAGIC {
         return Err(Failure::ForGood(format!("what listens at {to} is no `rma-run serve`")));
     }
@@ -200,9 +198,8 @@ async fn enter(join: &Join, mut stream: TcpStream) -> Result<Entered, Failure> {
         .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
     let mut hello = Hello { version: VERSION, name, slots: join.slots, nonce, mac: [0; 32] };
     hello.mac = hello::host_mac(&join.secret, &challenge.nonce, &hello).0;
-    let frame = wire::encode(&hello).map_err(failed)?;
-    stream.write_all(&frame).await.map_err(failed)?;
-    let welcome = match read(&mut stream, REPLY_MAX).await.map_err(failed)? {
+    bootstrap::write(&mut stream, &hello).await.map_err(failed)?;
+    let welcome = match bootstrap::read(&mut stream, REPLY_MAX).await.map_err(failed)? {
         Reply::Refused(why) => return Err(refused(why)),
         Reply::Welcome(welcome) => welcome,
     };
@@ -220,8 +217,4 @@ fn seals(join: &Join, launcher: &Nonce, host: &Nonce) -> (Sealer, Opener) {
     let secret = &join.secret.0.0;
     let sealer = Sealer::new(secret, launcher, host, Side::Host);
     (sealer, Opener::new(secret, launcher, host, Side::Launcher))
-}
-
-async fn read<T: Wire>(stream: &mut TcpStream, max: usize) -> io::Result<T> {
-    bootstrap::read(stream, max).await
 }

@@ -1,6 +1,6 @@
 //! The port at which hosts join a job, before it begins.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -11,18 +11,18 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 
 use super::super::bootstrap;
 use super::super::driver::{Input, until};
 use super::super::machine::ENDING;
 use super::super::output::lock;
 use super::super::signals;
+use super::super::strangers::{BACKLOG, Strangers};
 use super::hello::{self, Challenge, Hello, HostSecret, MAGIC, Refusal, Reply, Welcome};
 use super::list::HostSlots;
 use super::seal::{Opener, SEAL, Sealer, Side};
 use super::talk::{BEAT, Order, VERSION, Word};
-use crate::codec::Wire;
 use crate::notes::Notes;
 use crate::wire::{self, HELLO_MAX, Nonce, Proof};
 
@@ -30,10 +30,6 @@ use crate::wire::{self, HELLO_MAX, Nonce, Proof};
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Callers whose hello is awaited; of more, the oldest is dropped.
 const STRANGERS: usize = 64;
-/// Connections that the kernel keeps meanwhile.
-const BACKLOG: i32 = 4096;
-/// Pause when no connection can be accepted, for lack of descriptors for example.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long a host that has no rank may take to be told so.
 const DISMISSED_IN: Duration = Duration::from_secs(1);
 
@@ -102,7 +98,7 @@ impl JoinPort {
     pub fn open(address: SocketAddr, secret: HostSecret) -> Result<JoinPort, JoinError> {
         let failed = |source| JoinError::Listen { address, source };
         let listener = std::net::TcpListener::bind(address).map_err(failed)?;
-        rustix::net::listen(&listener, BACKLOG).map_err(|error| failed(error.into()))?;
+        rustix::net::listen(&listener, BACKLOG.into()).map_err(|error| failed(error.into()))?;
         listener.set_nonblocking(true).map_err(failed)?;
         Ok(JoinPort { listener, secret })
     }
@@ -147,14 +143,14 @@ impl JoinPort {
                 silence,
                 secret,
                 stop,
+                strangers: Strangers::new(listener, STRANGERS),
                 hellos: JoinSet::new(),
-                awaited: VecDeque::new(),
                 hosts: Vec::new(),
                 kept: JoinSet::new(),
                 notes: Notes::default(),
                 say,
             };
-            waits.carry_on(listener, signals, timeout.map(|time| Instant::now() + time)).await
+            waits.carry_on(signals, timeout.map(|time| Instant::now() + time)).await
         })
     }
 }
@@ -165,8 +161,8 @@ struct Waits<F> {
     secret: Arc<HostSecret>,
     /// True once all have joined.
     stop: watch::Sender<bool>,
+    strangers: Strangers,
     hellos: JoinSet<io::Result<Caller>>,
-    awaited: VecDeque<AbortHandle>,
     /// Those that have joined, in the order in which they came; no two have one name.
     hosts: Vec<HostSlots>,
     /// The connections of hosts, which are there as long as these are, by their names.
@@ -178,7 +174,6 @@ struct Waits<F> {
 impl<F: FnMut(&str)> Waits<F> {
     async fn carry_on(
         mut self,
-        listener: TcpListener,
         mut signals: UnboundedReceiver<Input>,
         deadline: Option<Instant>,
     ) -> Result<JoinedHosts, JoinError> {
@@ -197,10 +192,7 @@ impl<F: FnMut(&str)> Waits<F> {
                     }
                     _ => {}
                 },
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, from)) => self.receive(stream, from.ip()),
-                    Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
-                },
+                (stream, from) = self.strangers.accept() => self.receive(stream, from.ip()),
                 Some(heard) = self.hellos.join_next() => match heard {
                     Ok(Ok(caller)) => self.admit(caller),
                     // Whatever looks whether somebody listens says no more.
@@ -216,7 +208,7 @@ impl<F: FnMut(&str)> Waits<F> {
                 }
             }
         }
-        drop(listener);
+        drop(self.strangers);
         self.stop.send_replace(true);
         self.hosts.sort_by(|a, b| order(&a.name).cmp(&order(&b.name)));
         let mut connections = HashMap::new();
@@ -234,13 +226,6 @@ impl<F: FnMut(&str)> Waits<F> {
 
     /// A caller, whose hello is awaited.
     fn receive(&mut self, stream: TcpStream, from: IpAddr) {
-        self.awaited.retain(|hello| !hello.is_finished());
-        if self.awaited.len() >= STRANGERS
-            && let Some(oldest) = self.awaited.pop_front()
-        {
-            oldest.abort();
-            self.refused("it kept silent while others came");
-        }
         let secret = Arc::clone(&self.secret);
         let hello = async move {
             match tokio::time::timeout(HELLO_TIMEOUT, receive(stream, from, &secret)).await {
@@ -248,7 +233,10 @@ impl<F: FnMut(&str)> Waits<F> {
                 Err(_) => Err(io::Error::other(format!("{from} did not say hello in time"))),
             }
         };
-        self.awaited.push_back(self.hellos.spawn(hello));
+        let hello = self.hellos.spawn(hello);
+        if let Some(why) = self.strangers.await_hello(hello) {
+            self.refused(why);
+        }
     }
 
     fn refused(&mut self, why: &str) {
@@ -312,7 +300,8 @@ struct Caller {
 async fn receive(mut stream: TcpStream, from: IpAddr, secret: &HostSecret) -> io::Result<Caller> {
     stream.set_nodelay(true)?;
     let challenge = wire::random()?;
-    send(&mut stream, &Challenge { magic: MAGIC, version: VERSION, nonce: challenge }).await?;
+    bootstrap::write(&mut stream, &Challenge { magic: MAGIC, version: VERSION, nonce: challenge })
+        .await?;
     let hello: Hello = bootstrap::read(&mut stream, HELLO_MAX).await.map_err(|error| {
         let is_end = wire::is_end(&error);
         if is_end { error } else { io::Error::other(format!("{from} is no host: {error}")) }
@@ -327,16 +316,12 @@ async fn receive(mut stream: TcpStream, from: IpAddr, secret: &HostSecret) -> io
         None
     };
     let Some(why) = refusal else { return Ok(Caller { stream, from, challenge, hello }) };
-    send(&mut stream, &Reply::Refused(why)).await?;
+    bootstrap::write(&mut stream, &Reply::Refused(why)).await?;
     Err(io::Error::other(match why {
         Refusal::Secret => format!("{from} does not know the secret"),
         Refusal::Version { .. } => format!("{from} has another version of rma-run"),
         Refusal::Name => format!("{from} has no name that a host can have"),
     }))
-}
-
-async fn send<T: Wire>(stream: &mut TcpStream, message: &T) -> io::Result<()> {
-    stream.write_all(&wire::encode(message)?).await
 }
 
 /// The connection to a host that has joined: one that is kept while others join, or by
@@ -357,7 +342,7 @@ impl Connection<TcpStream> {
         mut stop: watch::Receiver<bool>,
     ) -> Option<Connection> {
         let silence = welcome.silence;
-        send(&mut self.stream, &Reply::Welcome(welcome)).await.ok()?;
+        bootstrap::write(&mut self.stream, &Reply::Welcome(welcome)).await.ok()?;
         let mut beat = tokio::time::interval(BEAT);
         let mut heard = Instant::now();
         loop {

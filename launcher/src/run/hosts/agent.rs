@@ -113,10 +113,7 @@ impl Voice {
         let (voice, said) = mpsc::channel::<Vec<u8>>();
         let speak = move || {
             for bytes in said {
-                let bytes = match &mut sealer {
-                    Some(sealer) => sealer.seal(bytes),
-                    None => bytes,
-                };
+                let bytes = seal::sealed(&mut sealer, bytes);
                 // Its end is noticed where orders are read.
                 if to.write_all(&bytes).and_then(|()| to.flush()).is_err() {
                     return;

@@ -13,9 +13,9 @@ use super::super::machine::ENDING;
 use super::super::signals;
 use super::agent::{Ends, Whereabouts, serve};
 use super::hello::{self, Challenge, Hello, HostSecret, MAGIC, Refusal, Reply, Welcome};
-use super::seal::{Opener, Sealer, Side};
+use super::seal::{self, Opener, Sealer, Side};
 use super::talk::VERSION;
-use crate::wire::{self, HELLO_MAX, Nonce, Proof, REPLY_MAX};
+use crate::wire::{self, HELLO_MAX, Proof, REPLY_MAX};
 
 /// How long one address may take to answer, and a launcher to end its hello.
 const ANSWERED_IN: Duration = Duration::from_secs(10);
@@ -80,7 +80,7 @@ async fn joined(join: &Join) -> u8 {
 
 fn ends(
     stream: TcpStream,
-    (sealer, opener): (Sealer, Opener),
+    seals: (Sealer, Opener),
     silence: Duration,
     address: Whereabouts,
 ) -> io::Result<Ends> {
@@ -89,7 +89,7 @@ fn ends(
     Ok(Ends {
         from: Box::new(stream.try_clone()?),
         to: Box::new(stream),
-        seals: Some((sealer, opener)),
+        seals: Some(seals),
         patience: silence,
         address,
     })
@@ -209,12 +209,6 @@ async fn enter(join: &Join, mut stream: TcpStream) -> Result<Entered, Failure> {
             "what listens at {to} does not know the secret, so it is not the launcher of this job"
         )));
     }
-    let seals = seals(join, &challenge.nonce, &nonce);
+    let seals = seal::pair(&join.secret.0.0, &challenge.nonce, &nonce, Side::Host);
     Ok((stream, welcome, seals))
-}
-
-fn seals(join: &Join, launcher: &Nonce, host: &Nonce) -> (Sealer, Opener) {
-    let secret = &join.secret.0.0;
-    let sealer = Sealer::new(secret, launcher, host, Side::Host);
-    (sealer, Opener::new(secret, launcher, host, Side::Launcher))
 }

@@ -31,7 +31,7 @@ use super::super::output::lock;
 use super::super::query::Seen;
 use super::super::spawn::{detach, watch};
 use super::port::Connection;
-use super::seal::{Opener, SEAL, Sealer};
+use super::seal::{self, Opener, SEAL, Sealer};
 use super::shown;
 use super::talk::{ANY_GREETING, BEAT, FRAME_MAX, GREETING, Order, Task, Word};
 use crate::notes::Notes;
@@ -135,11 +135,7 @@ struct Mouth {
 
 impl Mouth {
     async fn write(&mut self, frame: Vec<u8>) -> io::Result<()> {
-        let frame = match &mut self.sealer {
-            Some(sealer) => sealer.seal(frame),
-            None => frame,
-        };
-        self.to.write_all(&frame).await
+        self.to.write_all(&seal::sealed(&mut self.sealer, frame)).await
     }
 }
 

@@ -21,7 +21,7 @@ use super::super::signals;
 use super::super::strangers::{BACKLOG, Strangers};
 use super::hello::{self, Challenge, Hello, HostSecret, MAGIC, Refusal, Reply, Welcome};
 use super::list::HostSlots;
-use super::seal::{Opener, SEAL, Sealer, Side};
+use super::seal::{self, Opener, SEAL, Sealer, Side};
 use super::talk::{BEAT, Order, VERSION, Word};
 use crate::notes::Notes;
 use crate::wire::{self, HELLO_MAX, Nonce, Proof};
@@ -258,12 +258,8 @@ impl<F: FnMut(&str)> Waits<F> {
         let mut welcome = Welcome { name: name.clone(), silence: self.silence, mac: [0; 32] };
         welcome.mac = hello::launcher_mac(&self.secret, &challenge, &hello.nonce, &welcome).0;
         let secret = &self.secret.0.0;
-        let connection = Connection {
-            stream,
-            left: Vec::new(),
-            sealer: Sealer::new(secret, &challenge, &hello.nonce, Side::Launcher),
-            opener: Opener::new(secret, &challenge, &hello.nonce, Side::Host),
-        };
+        let (sealer, opener) = seal::pair(secret, &challenge, &hello.nonce, Side::Launcher);
+        let connection = Connection { stream, left: Vec::new(), sealer, opener };
         let stop = self.stop.subscribe();
         let of = name.clone();
         self.kept.spawn(async move { (of, connection.keep(welcome, stop).await) });

@@ -211,9 +211,9 @@ impl Ear {
     fn start(stream: TcpStream, end: End) -> io::Result<Ear> {
         let (sender, answers) = mpsc::channel();
         let news = Arc::new(Mutex::new(News::default()));
-        let (its, told) = (Arc::clone(&news), Arc::clone(&news));
+        let its = Arc::clone(&news);
         let listen = move || {
-            loop {
+            let is_over = loop {
                 let said = wire::read(&stream, FRAME_MAX);
                 if let Ok(FromLauncher::Gone { first, count, fate }) = said {
                     let mut news = its.lock().unwrap_or_else(PoisonError::into_inner);
@@ -225,14 +225,12 @@ impl Ear {
                 if is_over || !is_heard {
                     break is_over;
                 }
-            }
-        };
-        let listen = move || {
+            };
             // pairs with the Release store in `cut`.
-            if !listen() || end.is_cut.load(Ordering::Acquire) {
+            if !is_over || end.is_cut.load(Ordering::Acquire) {
                 return;
             }
-            let mut news = told.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut news = its.lock().unwrap_or_else(PoisonError::into_inner);
             end.lost.iter().for_each(|ranks| news.tell(ranks.clone(), Fate::Failed));
             drop(news);
             end.managed.iter().for_each(|managed| managed.end_soon());

@@ -171,7 +171,8 @@ fn next_program(args: &[OsString]) -> Option<usize> {
     (0..args.len()).find(|at| args[*at] == ":" && is_option(at + 1))
 }
 
-fn joined(name: OsString, value: &OsStr) -> OsString {
+/// `NAME=VALUE`.
+pub(crate) fn joined(name: OsString, value: &OsStr) -> OsString {
     let mut variable = name;
     variable.push("=");
     variable.push(value);

@@ -126,14 +126,6 @@ pub(crate) fn is_or_was(name: &OsStr, descriptor: &OsStr) -> bool {
             .is_none_or(|stat| (stat.st_dev, stat.st_ino) == file)
 }
 
-/// What this process starts does not inherit the socket that `name` names.
-pub(crate) fn keep(name: &OsStr) {
-    if let Some((descriptor, file)) = parse(name) {
-        // The copy is closed at once, the descriptor itself stays.
-        drop(own_named(descriptor, FileType::Socket, file));
-    }
-}
-
 /// [`own`], of the file of that kind that a name tells.
 fn own_named(descriptor: RawFd, kind: FileType, file: (u64, u64)) -> Result<OwnedFd, Missing> {
     let is_it =
@@ -168,8 +160,9 @@ fn parse(name: &OsStr) -> Option<(RawFd, (u64, u64))> {
 
 /// Whether that descriptor is the file of that kind with that device and inode.
 fn is(descriptor: impl AsFd, kind: FileType, file: (u64, u64)) -> bool {
-    fstat(&descriptor).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == file)
-        && is_of(descriptor, kind)
+    fstat(descriptor).is_ok_and(|stat| {
+        (stat.st_dev, stat.st_ino) == file && FileType::from_raw_mode(stat.st_mode) == kind
+    })
 }
 
 fn is_of(descriptor: impl AsFd, kind: FileType) -> bool {
@@ -235,7 +228,7 @@ mod tests {
         let is_it = |number: RawFd| is_or_was(&name, number.to_string().as_ref());
         assert!(is_it(number) && !is_it(number + 1));
         assert!(!is_or_was("x".as_ref(), number.to_string().as_ref()));
-        keep(&name);
+        drop(open(&name, FileType::Socket));
         assert_eq!(rustix::io::fcntl_getfd(&ours), Ok(FdFlags::CLOEXEC), "open, for us alone");
         assert!(is_or_was("99999:1:1".as_ref(), "99999".as_ref()), "it was, and is closed");
         let (pipe, _to) = rustix::pipe::pipe().unwrap();

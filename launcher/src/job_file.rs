@@ -10,6 +10,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use toml::de::{DeTable, DeValue};
 
+use crate::habits::joined;
 use crate::parse_ranks;
 use crate::programs::{self, Further};
 
@@ -28,6 +29,10 @@ pub(crate) fn expand(
     next: Option<Vec<OsString>>,
 ) -> Result<(Vec<OsString>, Vec<Further>), clap::Error> {
     let further = next.map(programs::parse).transpose()?.unwrap_or_default();
+    // Most jobs are in no file.
+    if !line.iter().any(|word| word.as_encoded_bytes().starts_with(b"--file")) {
+        return Ok((line, further));
+    }
     let lenient = lenient(command);
     // What is wrong with the command line is said where it is taken for good.
     let Ok(typed) = lenient.clone().try_get_matches_from(&line) else { return Ok((line, further)) };
@@ -118,11 +123,11 @@ impl File<'_> {
             options.push(format!("--ranks={ranks}").into());
         }
         if let Some(wdir) = first.wdir.filter(|_| !self.is_typed("wdir")) {
-            options.push(joined("--wdir=", wdir.as_os_str()));
+            options.push(joined("--wdir".into(), wdir.as_os_str()));
         }
-        options.extend(first.env.iter().map(|(name, value)| {
-            joined("--env=", &[name, value].map(OsString::clone).join("=".as_ref()))
-        }));
+        let variable =
+            |(name, value): (OsString, OsString)| joined("--env".into(), &joined(name, &value));
+        options.extend(first.env.into_iter().map(variable));
         // What is typed is of all programs.
         let typed = self.typed.get_many::<(OsString, OsString)>("env");
         let typed: Vec<_> = typed.into_iter().flatten().cloned().collect();
@@ -284,12 +289,6 @@ impl File<'_> {
         let line = 1 + before.matches('\n').count();
         format!("{}, line {line}: {what}", self.path.display())
     }
-}
-
-fn joined(option: &str, value: &std::ffi::OsStr) -> OsString {
-    let mut word = OsString::from(option);
-    word.push(value);
-    word
 }
 
 /// What a table holds, in the order of the file.

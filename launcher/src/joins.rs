@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches, Parser};
 use rma_launcher::run::{self, HostSecret, HostSlots, Join, JoinPort, JoinedHosts};
 
 use crate::programs::Further;
-use crate::{Cli, Given, MISUSED, complain, habits, parse_ranks, parse_seconds};
+use crate::{Cli, Given, MISUSED, complain, parse_ranks, parse_seconds};
 
 const SERVE_EXAMPLES: &str = "\
 Example, for containers or hosts without ssh (the same file and programs on all of them):
@@ -110,33 +110,21 @@ pub(crate) fn join(asked: JoinJob) -> ExitCode {
 }
 
 pub(crate) fn serve(args: &[OsString]) -> ExitCode {
-    let command = Serve::options();
-    let (line, next) = habits::translate(&command, args.iter().cloned()).unwrap_or_else(|why| {
-        Serve::options().error(ErrorKind::UnknownArgument, why).exit();
-    });
-    let expanded = crate::job_file::expand(&command, line, next);
-    let (line, further) = expanded.unwrap_or_else(|error| error.exit());
-    let matches = command.get_matches_from(line);
-    let asked = <Serve as clap::FromArgMatches>::from_arg_matches(&matches);
-    let asked = asked.unwrap_or_else(|error| error.exit());
+    let (matches, further) = crate::parsed(Serve::options(), args.iter().cloned());
+    let asked = Serve::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     if let Some(code) = crate::answered(&asked.cli) {
         return code;
+    }
+    if let Some(option) = ELSEWHERE.iter().find(|option| matches.contains_id(option)) {
+        let option = option.replace('_', "-");
+        let why = format!("the hosts of rma-run serve are those that join: leave --{option} out");
+        Serve::options().error(ErrorKind::ArgumentConflict, why).exit();
     }
     served(asked, further).unwrap_or_else(|code| code)
 }
 
 fn served(asked: Serve, further: Vec<Further>) -> Result<ExitCode, ExitCode> {
     let Serve { joins, listen, secret_file, cli } = asked;
-    let elsewhere = [
-        ("--hosts", cli.hosts.is_some()),
-        ("--hostfile", cli.hostfile.is_some()),
-        ("--nodes", cli.nodes.is_some()),
-        ("--ssh-command", cli.ssh_command.is_some()),
-    ];
-    if let Some((option, _)) = elsewhere.iter().find(|(_, is_said)| *is_said) {
-        let why = format!("the hosts of rma-run serve are those that join: leave {option} out");
-        Serve::options().error(ErrorKind::ArgumentConflict, why).exit();
-    }
     let of = |hosts| Some(Given { hosts, by: "serve".to_owned() });
     // What is wrong with the job is said before hosts are waited for.
     let any = (0..joins).map(|at| HostSlots { name: at.to_string(), slots: None }).collect();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use allocation::Allocation;
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, ValueEnum};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use rma_core::{Config, Source};
 use rma_launcher::run::{
     self, Bind, Fill, HostPart, HostSlots, MapBy, OnFailure, Remote, Spec, Stdin,
@@ -555,18 +555,28 @@ fn main() -> ExitCode {
     if let Some(code) = subcommands::run(&args) {
         return code;
     }
-    let (line, next) = habits::translate(&Cli::command(), args).unwrap_or_else(|why| {
-        Cli::command().error(ErrorKind::UnknownArgument, why).exit();
-    });
-    let expanded = job_file::expand(&Cli::command(), line, next);
-    let (line, further) = expanded.unwrap_or_else(|error| error.exit());
-    let mut cli = Cli::parse_from(line);
+    let (matches, further) = parsed(Cli::command(), args);
+    let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     if let Some(code) = answered(&cli) {
         return code;
     }
     let given = hosts(&mut cli, &|name| std::env::var_os(name));
     let spec = given.and_then(|given| spec(cli, further, given));
     run_job(&spec.unwrap_or_else(|error| error.exit()))
+}
+
+/// What a command line says, with its `--file` if it has one, and the programs that follow its
+/// first; where it is wrong, the process ends.
+fn parsed(
+    command: clap::Command,
+    args: impl IntoIterator<Item = OsString>,
+) -> (ArgMatches, Vec<Further>) {
+    let (line, next) = habits::translate(&command, args).unwrap_or_else(|why| {
+        command.clone().error(ErrorKind::UnknownArgument, why).exit();
+    });
+    let expanded = job_file::expand(&command, line, next);
+    let (line, further) = expanded.unwrap_or_else(|error| error.exit());
+    (command.get_matches_from(line), further)
 }
 
 /// What ends a call that runs no job: it asks for something else, or is one of several.

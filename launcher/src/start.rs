@@ -5,6 +5,8 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
+use rustix::fs::FileType;
+
 use crate::foreign;
 use crate::inherited::{self, Missing};
 use crate::pmi::{self, Managed};
@@ -272,8 +274,9 @@ pub fn detect(vars: &dyn Fn(&str) -> Option<OsString>) -> Result<Start, StartErr
     };
     let get = |name| vars(name).ok_or(StartError::Incomplete { seen, missing: name });
     let [bootstrap, rank, secret] = [get(BOOTSTRAP_VAR)?, get(RANK_VAR)?, get(SECRET_VAR)?];
-    // What a rank starts is no rank, of MPI either.
-    vars(PMI_VAR).iter().for_each(|name| inherited::keep(name));
+    // What a rank starts is no rank, of MPI either, and inherits no socket of one. This process
+    // keeps its own.
+    vars(PMI_VAR).iter().for_each(|name| drop(inherited::open(name, FileType::Socket)));
     Ok(Start::Launched(Settings {
         bootstrap: parse_address(&bootstrap)?,
         rank: parse_rank(&rank)?,

@@ -4,7 +4,6 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Output;
 use std::time::Duration;
@@ -34,11 +33,7 @@ struct Remote {
 
 impl Remote {
     fn new() -> Remote {
-        let folder = tempfile::tempdir().unwrap();
-        let shell = folder.path().join("rsh");
-        std::fs::write(&shell, SHELL).unwrap();
-        std::fs::set_permissions(&shell, PermissionsExt::from_mode(0o755)).unwrap();
-        Remote { folder }
+        Remote { folder: remote_shell(SHELL).0 }
     }
 
     fn path(&self, name: &str) -> PathBuf {

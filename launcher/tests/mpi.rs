@@ -4,7 +4,6 @@
 
 mod support;
 
-use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
@@ -60,20 +59,13 @@ fn ranks_of_mpi_find_each_other() {
     assert_eq!(sorted(&alone), lines(&[1], &[0]));
 }
 
-/// A script that is a remote shell to this machine.
-fn remote_shell() -> (tempfile::TempDir, PathBuf) {
-    let folder = tempfile::tempdir().unwrap();
-    let shell = folder.path().join("rsh");
-    std::fs::write(&shell, "#!/bin/sh\nexec setsid --wait sh -c \"exec $2\"\n").unwrap();
-    let mode: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&shell, mode).unwrap();
-    (folder, shell)
-}
+/// A remote shell to this machine.
+const SHELL: &str = "#!/bin/sh\nexec setsid --wait sh -c \"exec $2\"\n";
 
 #[test]
 fn ranks_of_mpi_are_on_several_hosts() {
     let Some(ring) = ring() else { return };
-    let (_folder, shell) = remote_shell();
+    let (_folder, shell) = remote_shell(SHELL);
     let on_hosts = |hosts: &str, words: &[&str]| {
         let shell = shell.to_str().unwrap();
         job(&[&["-q", "--hosts", hosts, "--ssh-command", shell, ring], words].concat())
@@ -216,7 +208,7 @@ fn a_rank_of_both_runtimes_is_judged_by_this_one() {
         "{SPEAK} begin; exec 3< <(\"$0\" wait < <(sleep 2; echo) {{PMI_FD}}>&-)
          read -r line <&3; exec {{PMI_FD}}>&-; cat <&3"
     );
-    let (_folder, shell) = remote_shell();
+    let (_folder, shell) = remote_shell(SHELL);
     let on_hosts = ["--hosts", "a:1,b:1", "--ssh-command", shell.to_str().unwrap()];
     for place in [&[][..], &on_hosts] {
         let line = ["-q", "-n", "2", "bash", "-c", &script, &rank_program()];

@@ -119,11 +119,7 @@ fn open(config: &OfiConfig<'_>) -> Result<Found, OfiError> {
         let why = "takes no messages as large as rma's";
         return Err(OfiError::Unfit { provider: offer.provider.clone(), why });
     }
-    let caps = match (offer.has_rma, offer.has_own_atomics()) {
-        (false, _) => Caps::Messages,
-        (true, false) => Caps::Memory,
-        (true, true) => Caps::Atomics,
-    };
+    let caps = Caps::of(offer.has_rma, offer.has_own_atomics());
     let opened = match Opened::open(&library, offer, host, caps) {
         // Perhaps not for threads that share endpoints.
         Err(_) if caps == Caps::Atomics => Opened::open(&library, offer, host, Caps::Memory)?,

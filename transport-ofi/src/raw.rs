@@ -27,11 +27,7 @@ fn opened(provider: Option<&str>, host: &str, needs_rma: bool) -> Result<Opened,
     let library = Libfabric::load()?;
     let offers = library.offers()?;
     let offer = choose(&offers, &Wanted { provider, needs_rma, ..Wanted::default() })?;
-    let caps = match (needs_rma, offer.has_atomics) {
-        (false, _) => Caps::Messages,
-        (true, false) => Caps::Memory,
-        (true, true) => Caps::Atomics,
-    };
+    let caps = Caps::of(needs_rma, offer.has_atomics);
     Opened::open(&library, offer, crate::join::host_of(offer, host), caps)
 }
 

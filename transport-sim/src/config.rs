@@ -161,11 +161,16 @@ impl DeviceConfig {
         };
         let RemoteLimits { transfer_max, atomic_max, .. } = self.limits;
         // No iterators: this is `const`.
-        let sizes = [transfer_max, atomic_max, narrow.transfer_max, narrow.atomic_max];
+        let (transfers, atomics) =
+            ([transfer_max, narrow.transfer_max], [atomic_max, narrow.atomic_max]);
+        let has_atomics = !matches!(self.atomics, Atomics::None);
         let mut at = 0;
-        while at < sizes.len() {
-            if sizes[at] < TRANSFER_MIN {
-                return Err(ConfigError::ShortTransfers(sizes[at]));
+        while at < transfers.len() {
+            if transfers[at] < TRANSFER_MIN {
+                return Err(ConfigError::ShortTransfers(transfers[at]));
+            }
+            if has_atomics && atomics[at] < TRANSFER_MIN {
+                return Err(ConfigError::ShortAtomics(atomics[at]));
             }
             at += 1;
         }
@@ -198,9 +203,12 @@ pub enum ConfigError {
     /// `queue_max` of the device is 0.
     #[error("queue_max of the device is 0, so nothing could ever be posted; allow at least 1")]
     NoDeviceQueue,
-    /// `transfer_max` or `atomic_max` of the device is too small.
-    #[error("the device takes {0} bytes in a transfer or an atomic; allow at least 16")]
+    /// `transfer_max` of the device is too small.
+    #[error("transfer_max of the device is {0} bytes; allow at least 16")]
     ShortTransfers(u64),
+    /// `atomic_max` of a device that has atomics is too small.
+    #[error("atomic_max of the device is {0} bytes, and it has atomics; allow at least 16")]
+    ShortAtomics(u64),
 }
 
 rma_core::debug_as_display!(ConfigError);

@@ -7,12 +7,10 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use super::message::{self, LONGEST, Message, PREFIX, frame, line};
-use super::places;
+use super::places::{self, MAPPING};
 
 /// How long a server may take for an answer that waits for no other rank.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-/// Which ranks are on which node.
-const MAPPING: &str = "PMI_process_mapping";
 
 /// Which language is spoken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,9 +180,11 @@ impl Lines {
 
     /// Waits for all ranks.
     pub(super) fn fence(&mut self) -> Answer<()> {
+        // It waits for the other ranks.
+        self.until = None;
         match self.dialect {
-            Dialect::One => self.request_within(None, "barrier_in", &[], "barrier_out")?,
-            Dialect::Two => self.request_within(None, "kvs-fence", &[], "kvs-fence-response")?,
+            Dialect::One => self.query("barrier_in", &[], "barrier_out")?,
+            Dialect::Two => self.query("kvs-fence", &[], "kvs-fence-response")?,
         };
         Ok(())
     }
@@ -240,17 +240,11 @@ impl Lines {
     }
 
     fn request(&mut self, cmd: &str, fields: &[(&str, &str)], answer: &str) -> Answer<Message> {
-        self.request_within(Some(self.patience), cmd, fields, answer)
+        self.until = Some(Instant::now() + self.patience);
+        self.query(cmd, fields, answer)
     }
 
-    fn request_within(
-        &mut self,
-        limit: Option<Duration>,
-        cmd: &str,
-        fields: &[(&str, &str)],
-        answer: &str,
-    ) -> Answer<Message> {
-        self.until = limit.map(|limit| Instant::now() + limit);
+    fn query(&mut self, cmd: &str, fields: &[(&str, &str)], answer: &str) -> Answer<Message> {
         match self.dialect {
             Dialect::One => {
                 self.write(&line(cmd, fields))?;
@@ -299,7 +293,7 @@ impl Lines {
         loop {
             let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
-                return Err(silent(self.patience));
+                return Err(format!("no answer came within {} s", self.patience.as_secs_f64()));
             }
             self.stream.limit(left).map_err(said)?;
             match self.stream.read(&mut bytes) {
@@ -320,10 +314,6 @@ impl Lines {
 fn found(answer: &Message, key: &str) -> Answer<String> {
     let value = answer.get("value").filter(|_| answer.get("found") != Some("FALSE"));
     value.map(str::to_owned).ok_or_else(|| format!("the server knows no {key}"))
-}
-
-fn silent(patience: Duration) -> String {
-    format!("no answer came within {} s", patience.as_secs_f64())
 }
 
 #[allow(clippy::needless_pass_by_value)] // for `map_err`

@@ -3,9 +3,12 @@
 
 use std::ops::Range;
 
+/// The key under which ranks find it.
+pub(super) const MAPPING: &str = "PMI_process_mapping";
+
 /// The node of each rank.
 pub(super) fn nodes(mapping: &str, size: u32) -> Result<Vec<u32>, String> {
-    let wrong = || format!("PMI_process_mapping is {}", super::message::shown(mapping.as_bytes()));
+    let wrong = || format!("{MAPPING} is {}", super::message::shown(mapping.as_bytes()));
     let blocks = blocks(mapping).ok_or_else(wrong)?;
     let mut nodes = Vec::new();
     while nodes.len() < size as usize {

@@ -47,9 +47,7 @@ impl How {
     pub(super) fn is_crash(self) -> bool {
         matches!(self, How::Signal(_) | How::OutOfMemory)
     }
-}
 
-impl How {
     /// Whether the job ends with that, also where ranks go on when another one fails.
     pub(super) fn ends_all(self) -> bool {
         matches!(self, How::Aborted(_) | How::Pmi(_))

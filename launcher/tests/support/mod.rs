@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test program uses its own part
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Once;
@@ -32,6 +33,15 @@ pub(crate) fn rma_run(args: &[&str]) -> Command {
         command.env_remove(foreign);
     }
     command
+}
+
+/// A script that stands for a remote shell, and its folder.
+pub(crate) fn remote_shell(script: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let shell = folder.path().join("rsh");
+    std::fs::write(&shell, script).unwrap();
+    std::fs::set_permissions(&shell, PermissionsExt::from_mode(0o755)).unwrap();
+    (folder, shell)
 }
 
 /// Runs a job to its end.

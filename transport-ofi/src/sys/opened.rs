@@ -41,6 +41,16 @@ pub(crate) enum Caps {
     Atomics,
 }
 
+impl Caps {
+    pub(crate) fn of(memory: bool, atomics: bool) -> Self {
+        match (memory, atomics) {
+            (false, _) => Self::Messages,
+            (true, false) => Self::Memory,
+            (true, true) => Self::Atomics,
+        }
+    }
+}
+
 /// A provider that was opened.
 pub(crate) struct Opened {
     library: Libfabric,

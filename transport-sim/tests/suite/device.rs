@@ -9,7 +9,9 @@ use rma_core::transport::{
     Addressing, Keys, Messages, Moment, Parts, PostError, Posted, Purpose, Remote, RemoteKey,
     RemoteLimits, Sleep, Transfer, Transport, WorldRank,
 };
-use rma_transport_sim::{Cause, ConfigError, DeviceConfig, Net, NetConfig, Run, run, run_traced};
+use rma_transport_sim::{
+    Atomics, Cause, ConfigError, DeviceConfig, Net, NetConfig, Run, run, run_traced,
+};
 
 const KEY: RemoteKey = RemoteKey([7; RemoteKey::LEN]);
 
@@ -412,4 +414,10 @@ fn devices_that_make_no_sense_are_refused() {
     };
     assert_eq!(refused(transfers(15)), ConfigError::ShortTransfers(15));
     assert!(Net::new(net(1, 0, transfers(16))).is_ok());
+    let combines = |atomic_max, atomics| {
+        let limits = RemoteLimits { atomic_max, ..DeviceConfig::LIMITS };
+        DeviceConfig { limits, atomics, ..usual }
+    };
+    assert_eq!(refused(combines(15, Atomics::Words)), ConfigError::ShortAtomics(15));
+    assert!(Net::new(net(1, 0, combines(0, Atomics::None))).is_ok());
 }

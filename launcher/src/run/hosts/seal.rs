@@ -4,8 +4,6 @@
 
 use std::io;
 
-use hmac_sha256::HMAC;
-
 use crate::wire::{self, Nonce, Proof};
 
 /// Bytes that a sealed frame has besides its message.
@@ -43,18 +41,11 @@ fn key(secret: &[u8; 32], launcher: &Nonce, host: &Nonce, from: Side) -> [u8; 32
         Side::Launcher => b"rma join 1: frames of the launcher",
         Side::Host => b"rma join 1: frames of the host",
     };
-    let mut hasher = HMAC::new(secret);
-    hasher.update(of);
-    hasher.update(launcher);
-    hasher.update(host);
-    hasher.finalize()
+    wire::mac(secret, &[of, launcher, host]).0
 }
 
 fn checksum(key: &[u8; 32], number: u64, message: &[u8]) -> Proof {
-    let mut hasher = HMAC::new(key);
-    hasher.update(number.to_le_bytes());
-    hasher.update(message);
-    Proof(hasher.finalize())
+    wire::mac(key, &[&number.to_le_bytes(), message])
 }
 
 /// Seals what one end says.

@@ -260,6 +260,12 @@ pub(crate) fn announced(prefix: [u8; 4], max: usize) -> io::Result<usize> {
     if len > max { Err(too_long(len, max)) } else { Ok(len) }
 }
 
+/// The body of the frame at the beginning of `input`, if all of it is there.
+pub(crate) fn whole(input: &[u8], max: usize) -> io::Result<Option<&[u8]>> {
+    let Some((prefix, rest)) = input.split_first_chunk::<4>() else { return Ok(None) };
+    Ok(rest.get(..announced(*prefix, max)?))
+}
+
 /// A message from the body of a frame; what is left over is an error.
 pub(crate) fn decode<T: Wire>(mut body: &[u8]) -> io::Result<T> {
     match (T::take(&mut body), body) {

@@ -190,7 +190,7 @@ async fn run_job(
     let nodes = start::ranks_of_nodes(spec.ranks, spec.nodes());
     let offer = pmi::offer(spec, &job, nodes);
     let (told, all) = (&driver.sender, 0..spec.ranks);
-    driver.pmi = offer.map(|offer| Pmi::start(offer, all, true, told.clone()));
+    driver.pmi = offer.map(|offer| Pmi::start(offer, all, told.clone()));
     let plan = Arc::new(plan(spec, cpus).map_err(system("drawing a secret"))?);
     let (listener, address) = bootstrap::listen()?;
     driver.introduce(&plan, cpus, &programs, address, room);

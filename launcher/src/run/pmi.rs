@@ -39,7 +39,7 @@ pub(super) fn offer(spec: &Spec, job: &str, nodes: impl IntoIterator<Item = u32>
         space: format!("rma_{job}"),
         size: spec.ranks,
         mapping: mapping(nodes),
-        firsts: spec.programs().iter().map(|program| program.first).collect(),
+        firsts: [0].into_iter().chain(spec.more.iter().map(|program| program.first)).collect(),
     })
 }
 
@@ -59,18 +59,13 @@ enum Heard {
 pub(super) struct Pmi(UnboundedSender<Heard>);
 
 impl Pmi {
-    /// Serves those ranks, of a job that is all here (`is_alone`) or on several hosts.
-    pub(super) fn start(
-        offer: Offer,
-        here: Range<u32>,
-        is_alone: bool,
-        inputs: UnboundedSender<Input>,
-    ) -> Pmi {
+    /// Serves those ranks.
+    pub(super) fn start(offer: Offer, here: Range<u32>, inputs: UnboundedSender<Input>) -> Pmi {
         let (sender, heard) = unbounded_channel();
         let task = Task {
+            is_alone: here.len() == offer.size as usize,
             server: Server::new(offer, here),
             answers: HashMap::new(),
-            is_alone,
             inputs,
             heard: sender.downgrade(),
         };
@@ -108,6 +103,7 @@ impl Pmi {
 struct Task {
     server: Server,
     answers: HashMap<u32, UnboundedSender<Vec<u8>>>,
+    /// No rank of the job is elsewhere.
     is_alone: bool,
     inputs: UnboundedSender<Input>,
     /// For tasks that read.
@@ -148,7 +144,9 @@ impl Task {
         match output {
             Output::Answer { rank, bytes } => {
                 // Fails when its connection is gone, which is told.
-                self.answers.get(&rank).into_iter().for_each(|to| _ = to.send(bytes.clone()));
+                if let Some(to) = self.answers.get(&rank) {
+                    let _ = to.send(bytes);
+                }
             }
             Output::HangUp { rank } => _ = self.answers.remove(&rank),
             Output::Told(Told::Met { pairs }) if self.is_alone => self.server.handle_met(pairs),

@@ -188,7 +188,8 @@ impl Report {
     }
 }
 
-fn nonzero(code: i32) -> u8 {
+/// A status to exit with, which is no success.
+pub(super) fn nonzero(code: i32) -> u8 {
     u8::try_from(code).ok().filter(|code| *code != 0).unwrap_or(1)
 }
 

@@ -25,7 +25,7 @@ use super::super::output::{Stream, receiver, silence};
 use super::super::pmi::Pmi;
 use super::super::processes::Processes;
 use super::super::query;
-use super::super::report::RunError;
+use super::super::report::{RunError, nonzero};
 use super::super::spec::{Program, Spec};
 use super::super::start::{self, Newborn, OnHost, Starter};
 use super::super::{capacity, cpus, groups, program, signals, topology};
@@ -191,7 +191,7 @@ async fn task(
                 && ENDING.contains(&signal)
             {
                 complain(&format!("got {}", signals::name(signal.as_raw())));
-                return Err(u8::try_from(128 + signal.as_raw()).unwrap_or(1));
+                return Err(nonzero(128 + signal.as_raw()));
             },
             _ = beat.tick(), if has_joined => voice.say(&Word::Beat),
             () = until(Some(heard + patience)) => {
@@ -232,7 +232,6 @@ pub(super) async fn serve(ends: Ends, (sender, mut inputs): Inputs) -> u8 {
     };
     let Prepared { cpus, address, .. } = &prepared;
     if prepared.task.hosts.len() > 1 && address == LOOP_BACK {
-        let name = prepared.task.hosts.get(prepared.task.host as usize).cloned();
         let remedy = match has_joined {
             false => "name hosts by addresses, or by names that they can look up",
             true => "join by an address that other hosts have, too, or say --address",
@@ -240,7 +239,7 @@ pub(super) async fn serve(ends: Ends, (sender, mut inputs): Inputs) -> u8 {
         let text = format!(
             "host {}: no address of it is known that other hosts reach, so its ranks are at \
              {LOOP_BACK}: {remedy}",
-            name.unwrap_or_default()
+            prepared.task.host_name()
         );
         voice.say(&Word::Note { text });
     }
@@ -403,7 +402,7 @@ impl Agent {
         let (told, strangers) = (sender.clone(), descriptors.strangers);
         tokio::spawn(bootstrap::serve(listener, Arc::clone(&plan), told, strangers));
         let here = task.first..task.first + task.ranks;
-        let pmi = task.pmi.clone().map(|offer| Pmi::start(offer, here, false, sender.clone()));
+        let pmi = task.pmi.clone().map(|offer| Pmi::start(offer, here, sender.clone()));
         let (hold, held) = mpsc::channel();
         for ((program, _), task) in programs.iter_mut().zip(&task.programs) {
             program.program = OsString::from_vec(task.called.clone());
@@ -581,7 +580,11 @@ impl Agent {
                 Some(input) => _ = input.send(bytes),
                 None => self.early_input.push(bytes),
             },
-            Order::Met { pairs } => self.pmi.iter().for_each(|pmi| pmi.met(pairs.clone())),
+            Order::Met { pairs } => {
+                if let Some(pmi) = &self.pmi {
+                    pmi.met(pairs);
+                }
+            }
             Order::Broken { rank } => self.pmi.iter().for_each(|pmi| pmi.broken(rank)),
             Order::Pause { number } => {
                 self.is_paused = true;

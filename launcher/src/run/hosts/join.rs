@@ -9,7 +9,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::super::bootstrap;
 use super::super::driver::{Input, until};
+use super::super::look;
 use super::super::machine::ENDING;
+use super::super::report::nonzero;
 use super::super::signals;
 use super::agent::{Ends, Whereabouts, serve};
 use super::hello::{self, Challenge, Hello, HostSecret, MAGIC, Refusal, Reply, Welcome};
@@ -138,7 +140,7 @@ async fn ended(inputs: &mut UnboundedReceiver<Input>) -> u8 {
             && ENDING.contains(&signal)
         {
             complain(&format!("got {}: no job was joined", signals::name(signal.as_raw())));
-            return u8::try_from(128 + signal.as_raw()).unwrap_or(1);
+            return nonzero(128 + signal.as_raw());
         }
     }
     std::future::pending().await
@@ -192,10 +194,7 @@ async fn enter(join: &Join, mut stream: TcpStream) -> Result<Entered, Failure> {
         return Err(refused(Refusal::Version { launcher: challenge.version }));
     }
     let nonce = wire::random().map_err(failed)?;
-    let name = join
-        .name
-        .clone()
-        .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
+    let name = join.name.clone().unwrap_or_else(look::host);
     let mut hello = Hello { version: VERSION, name, slots: join.slots, nonce, mac: [0; 32] };
     hello.mac = hello::host_mac(&join.secret, &challenge.nonce, &hello).0;
     bootstrap::write(&mut stream, &hello).await.map_err(failed)?;

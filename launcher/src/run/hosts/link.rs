@@ -267,7 +267,7 @@ impl Conversation {
     ) -> Child {
         let Shell { child, watched, command, errors } = shell;
         let tail = Arc::new(Mutex::new(Tail::default()));
-        let name = self.task.hosts.get(self.host).cloned().unwrap_or_default();
+        let name = self.task.host_name().to_owned();
         let is_ready = Arc::clone(&self.is_ready);
         let complaints = Complaints { name, tail: Arc::clone(&tail), is_ready };
         let complaints = tokio::spawn(complaints.read(errors, self.inputs.clone()));
@@ -324,7 +324,7 @@ impl Conversation {
                 Ok(Ok(word)) => word,
             };
             if self.from.refused() > 0 && !std::mem::replace(&mut is_noted, true) {
-                let name = self.task.hosts.get(self.host).cloned().unwrap_or_default();
+                let name = self.task.host_name();
                 let text = format!(
                     "host {name}: messages on its connection that are not its own, or were sent \
                      before, are refused; somebody interferes with it"

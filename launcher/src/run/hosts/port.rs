@@ -15,8 +15,10 @@ use tokio::task::JoinSet;
 
 use super::super::bootstrap;
 use super::super::driver::{Input, until};
+use super::super::look;
 use super::super::machine::ENDING;
 use super::super::output::lock;
+use super::super::report::nonzero;
 use super::super::signals;
 use super::super::strangers::{BACKLOG, Strangers};
 use super::hello::{self, Challenge, Hello, HostSecret, MAGIC, Refusal, Reply, Welcome};
@@ -76,7 +78,7 @@ impl JoinError {
     pub fn exit_code(&self) -> u8 {
         match self {
             JoinError::TimedOut { .. } => 124,
-            JoinError::Interrupted(signal) => u8::try_from(128 + signal).unwrap_or(1),
+            JoinError::Interrupted(signal) => nonzero(128 + signal),
             _ => 1,
         }
     }
@@ -107,8 +109,7 @@ impl JoinPort {
     pub fn address(&self) -> String {
         match self.listener.local_addr() {
             Ok(address) if address.ip().is_unspecified() => {
-                let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-                format!("{name}:{}", address.port())
+                format!("{}:{}", look::host(), address.port())
             }
             Ok(address) => address.to_string(),
             Err(_) => String::new(),
@@ -369,13 +370,10 @@ impl Connection<TcpStream> {
     /// The body of the next frame. Loses nothing if it is dropped.
     async fn body(&mut self) -> io::Result<Vec<u8>> {
         loop {
-            if let Some((prefix, rest)) = self.left.split_first_chunk::<4>() {
-                let len = wire::announced(*prefix, HELLO_MAX + SEAL)?;
-                if rest.len() >= len {
-                    let mut body: Vec<u8> = self.left.drain(..4 + len).collect();
-                    body.drain(..4);
-                    return Ok(body);
-                }
+            if let Some(body) = wire::whole(&self.left, HELLO_MAX + SEAL)? {
+                let body = body.to_vec();
+                self.left.drain(..4 + body.len());
+                return Ok(body);
             }
             self.left.reserve(HELLO_MAX);
             if self.stream.read_buf(&mut self.left).await? == 0 {

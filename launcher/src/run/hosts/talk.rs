@@ -252,6 +252,13 @@ wire_enum!(Word {
     20 = Pmi { told: told },
 });
 
+impl Task {
+    /// What the user calls this host.
+    pub(super) fn host_name(&self) -> &str {
+        self.hosts.get(self.host as usize).map_or("", String::as_str)
+    }
+}
+
 impl Print {
     /// Of a file, read to its end.
     pub(super) fn of(path: &std::path::Path) -> std::io::Result<Print> {

@@ -137,14 +137,19 @@ pub(super) struct Noted {
     pub(super) last_look: Option<JobView>,
 }
 
-/// See [`super::run`].
-pub(super) fn run(spec: &Spec) -> Result<Report, RunError> {
+/// See [`super::check`]; gives the programs.
+pub(super) fn check(spec: &Spec) -> Result<Vec<program::Found>, RunError> {
     if spec.ranks == 0 {
         return Err(RunError::NoRanks);
     }
     start::check_environment(spec)?;
     config::check(spec)?;
-    let programs = program::find(spec)?;
+    program::find(spec)
+}
+
+/// See [`super::run`].
+pub(super) fn run(spec: &Spec) -> Result<Report, RunError> {
+    let programs = check(spec)?;
     let here = if spec.remote.is_some() { 0 } else { spec.ranks };
     let room = capacity::check(here, spec.pmi)?;
     let descriptors = capacity::raise_descriptors(here, spec.pmi);
@@ -348,7 +353,9 @@ impl Driver<'_> {
     async fn give_up_start(&mut self) {
         if !self.hosts.is_empty() {
             self.hosts.end(&[]);
-            return self.hosts.close(&mut self.processes, true).await;
+            // No rank has printed anything that counts.
+            let _ = self.hosts.close(&mut self.processes, true).await;
+            return;
         }
         // Fails only when the thread that starts ranks is gone.
         let _ = self.hold.send(());
@@ -576,8 +583,11 @@ impl Driver<'_> {
                 (false, Some(signal))
             }
         };
-        self.hosts.close(&mut self.processes, all_read).await;
-        ending = cut_short(ending, cut_by);
+        let lost = self.hosts.close(&mut self.processes, all_read).await;
+        ending = match cut_short(ending, cut_by) {
+            Ending::Success if !lost.is_empty() => Ending::OutputLost(lost),
+            ending => ending,
+        };
         self.sum_up(&ending, &stuck);
         let captured = self.sink.take();
         self.readers.shutdown().await;

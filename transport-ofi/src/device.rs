@@ -7,6 +7,7 @@
 //! there are few.
 #![allow(unsafe_code)] // room: promises Remote and Registration
 
+use crate::book::Book;
 use crate::port::lock;
 use crate::queue::{Posting, Queue};
 use crate::sys::{Atomics, Combining, Endpoint as Ends, Exposed, NoAlias, Opened, Passive, Slot};
@@ -46,8 +47,8 @@ pub(crate) struct Device {
     opened: Opened,
     passive: Arc<Passive>,
     provider: String,
-    /// Where peers are reached, one address behind the other.
-    addresses: Arc<[u8]>,
+    /// Where peers are reached.
+    pub(crate) book: Arc<Book>,
     limits: RemoteLimits,
     atomics: Atomics,
     pub(crate) members: Arc<dyn Members>,
@@ -71,7 +72,7 @@ impl Device {
     pub(crate) fn new(
         opened: Opened,
         (provider, max_message, atomics): (&str, usize, Atomics),
-        (passive, addresses): (Arc<Passive>, Arc<[u8]>),
+        (passive, book): (Arc<Passive>, Arc<Book>),
         members: Arc<dyn Members>,
         (bell, waker): (Arc<Bell>, Arc<OnceLock<Waker>>),
     ) -> rustix::io::Result<Self> {
@@ -91,7 +92,7 @@ impl Device {
             opened,
             passive,
             provider: provider.to_owned(),
-            addresses,
+            book,
             limits,
             atomics,
             members,
@@ -126,10 +127,6 @@ impl Device {
         let watched = self.watch(&endpoint);
         watched.map_err(|errno| refused(("epoll_ctl", errno.raw_os_error())))?;
         Ok((endpoint, slots))
-    }
-
-    pub(crate) fn address(&self, peer: WorldRank) -> &[u8] {
-        self.passive.nth(peer.0, &self.addresses)
     }
 
     /// An atomic operation, if it is one that the provider has, on as many elements as it takes.
@@ -251,7 +248,7 @@ unsafe impl Remote for Memory {
     }
 
     fn reaches(&self, peer: WorldRank) -> bool {
-        !self.0.address(peer).is_empty()
+        peer.0 < self.0.book.size()
     }
 
     fn does(&self, atomic: Atomic) -> bool {

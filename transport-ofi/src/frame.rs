@@ -8,7 +8,8 @@ pub(crate) const HEADER: usize = 16;
 pub(crate) enum Kind {
     /// One of the core.
     Data,
-    /// The sender leaves: how many of those it sent here follows, a `u64`. Asks for `Heard`.
+    /// The sender leaves: how many of those it sent here follows, a `u64`, and its address. Asks for
+    /// `Heard`.
     Farewell,
     /// All of those have arrived.
     Heard,

@@ -88,15 +88,20 @@ impl Channel {
         Ok(Self { endpoint, free, flights, numbers: FxHashMap::default() })
     }
 
-    fn number(&mut self, device: &Device, peer: WorldRank) -> Result<u64, DeviceError> {
+    /// `None` as long as the peer's address is awaited.
+    fn number(&mut self, device: &Device, peer: WorldRank) -> Result<Option<u64>, DeviceError> {
         if let Some(number) = self.numbers.get(&peer) {
-            return Ok(*number);
+            return Ok(Some(*number));
         }
-        let number = self.endpoint.insert(device.address(peer));
+        let address = match device.book.address(peer) {
+            Ok(address) => address,
+            Err(missing) => return missing.post(peer).map_or(Ok(None), Err),
+        };
         let errno = libc::ENOMEM;
+        let number = self.endpoint.insert(&address);
         let number = number.ok_or(DeviceError::System { call: "fi_av_insert", errno })?;
         self.numbers.insert(peer, number);
-        Ok(number)
+        Ok(Some(number))
     }
 
     fn is_busy(&self) -> bool {
@@ -264,7 +269,7 @@ impl State {
         if channel.flights.owes(peer) {
             return Ok(false);
         }
-        let number = channel.number(device, peer)?;
+        let Some(number) = channel.number(device, peer)? else { return Ok(false) };
         let Some(mut slot) = channel.free.pop() else { return Ok(false) };
         let (key, start) = parse(&there.key);
         let far = Far { peer: number, key, at: start.wrapping_add(there.at) };

@@ -224,13 +224,6 @@ impl Passive {
         let endpoint = ManuallyDrop::new(endpoint);
         Self { endpoint, remains: ManuallyDrop::default() }
     }
-
-    /// The address of that number, of `all`, one behind the other, which are as long as its own;
-    /// empty if there are fewer.
-    pub(crate) fn nth<'a>(&self, number: u32, all: &'a [u8]) -> &'a [u8] {
-        let len = self.address().len();
-        all.get(number as usize * len..).and_then(|rest| rest.get(..len)).unwrap_or(&[])
-    }
 }
 
 impl Deref for Passive {

@@ -641,6 +641,8 @@ impl Agent {
                 Word::Joined { rank }
             }
             Input::Part { rank, mine } => Word::Part { rank, mine },
+            Input::Card { rank, card } => Word::Card { rank, card },
+            Input::Ask { rank, of } => Word::Ask { rank, of },
             Input::Refused(why) => Word::Stranger { why },
             Input::Note(text) => Word::Note { text },
             Input::Pmi(_, told) => Word::Pmi { told },

@@ -366,6 +366,8 @@ impl Hosts {
             Word::Started { rank }
             | Word::Joined { rank }
             | Word::Part { rank, .. }
+            | Word::Card { rank, .. }
+            | Word::Ask { rank, .. }
             | Word::Left { rank, .. }
             | Word::Departed { rank, .. }
             | Word::Disconnected { rank }
@@ -394,6 +396,8 @@ impl Hosts {
             }
             Word::Pmi { told } => return Some(Input::Pmi(Some(host), told)),
             Word::Part { mine, .. } => return Some(Input::Part { rank, mine }),
+            Word::Card { card, .. } => return Some(Input::Card { rank, card }),
+            Word::Ask { of, .. } => return Some(Input::Ask { rank, of }),
             Word::Left { failed, missed, .. } => {
                 if failed {
                     let messages = self.rumours.gone(rank, crate::Fate::Failed);

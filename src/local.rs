@@ -142,7 +142,7 @@ impl Directory for Here {
         Ok(())
     }
 
-    fn ask(&self, rank: WorldRank) -> bool {
+    fn query(&self, rank: WorldRank) -> bool {
         let cards = self.cards.lock().unwrap_or_else(PoisonError::into_inner);
         let card = cards.get(rank.0 as usize).cloned().flatten();
         drop(cards);

@@ -136,8 +136,8 @@ impl Directory for ByLauncher {
         self.0.publish(card, move |rank, card| told(WorldRank(rank), card))
     }
 
-    fn ask(&self, rank: WorldRank) -> bool {
-        self.0.ask(rank.0)
+    fn query(&self, rank: WorldRank) -> bool {
+        self.0.query(rank.0)
     }
 }
 

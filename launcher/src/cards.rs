@@ -20,9 +20,9 @@ impl Cards {
     }
 
     /// What `asker` is told of a rank: its card, which is empty if it has given none.
-    pub(crate) fn answer(&self, asker: u32, rank: u32) -> Answer {
+    pub(crate) fn answer(&self, from: u32, rank: u32) -> Answer {
         let card = self.0.get(rank as usize).cloned().unwrap_or_default();
-        Answer { ranks: vec![asker], message: FromLauncher::Card { rank, card } }
+        Answer { ranks: vec![from], message: FromLauncher::Card { rank, card } }
     }
 }
 

@@ -18,6 +18,7 @@ use crate::wire::{
     ToLauncher,
 };
 
+mod directory;
 mod managed;
 
 use self::managed::Guarded;
@@ -378,49 +379,6 @@ impl Client {
         }
     }
 
-    /// Tells the launcher where this rank is reached, and has `told` hear where others are that
-    /// were [asked](Self::ask) for, from a thread. Once, before any thread exchanges or asks; a card
-    /// has 1024 bytes at most.
-    ///
-    /// # Errors
-    ///
-    /// When there is no thread to be had, when the launcher is gone, and when this rank has left.
-    pub fn publish(
-        &self,
-        card: &[u8],
-        told: impl Fn(u32, &[u8]) + Send + 'static,
-    ) -> Result<(), StartError> {
-        let _exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.ear.get().is_none() {
-            let end = End::of(&self.is_cut, &self.job, self.managed.as_ref());
-            let ear = self.stream.try_clone().and_then(|stream| Ear::start(stream, end));
-            let system = |source| StartError::System { call: "starting a thread", source };
-            _ = self.ear.set(ear.map_err(system)?);
-        }
-        if let Some(ear) = self.ear.get() {
-            let mut news = ear.news.lock().unwrap_or_else(PoisonError::into_inner);
-            news.told = Some(Box::new(told));
-        }
-        let _turn = self.writing.take(None);
-        if self.left.load(Ordering::Relaxed) {
-            return Err(StartError::HasLeft { rank: self.job.rank });
-        }
-        let lost = |source| lost(&self.settings, "said where it is reached", source);
-        wire::write(&self.stream, &ToLauncher::Card { card: card.to_vec() }).map_err(lost)
-    }
-
-    /// Asks where that rank is reached: who has [published](Self::publish) hears it. Does not wait.
-    /// False if the launcher is gone, or this rank has left.
-    pub fn ask(&self, rank: u32) -> bool {
-        if std::process::id() != self.pid {
-            return false;
-        }
-        let Some(_turn) = self.writing.take(Some(LEAVE_TIMEOUT)) else { return false };
-        // Nothing follows a `Leave`.
-        !self.left.load(Ordering::Relaxed)
-            && wire::write(&self.stream, &ToLauncher::Ask { rank }).is_ok()
-    }
-
     /// Notes that this rank waited for `peer` in vain, which has left in order: if this rank fails
     /// now, that is why. The first call counts.
     pub fn missed(&self, peer: u32) {
@@ -616,7 +574,6 @@ fn greet(
     };
     let ear = (job.host.is_some() || managed.is_some()).then(ear).transpose();
     let ear = ear.map_err(|source| StartError::System { call: "starting a thread", source })?;
-    let ear = ear.map_or_else(OnceLock::new, OnceLock::from);
     Ok(Client {
         settings: settings.clone(),
         job,
@@ -628,7 +585,7 @@ fn greet(
         failed: AtomicBool::new(false),
         departed: AtomicBool::new(false),
         is_cut,
-        ear,
+        ear: ear.map_or_else(OnceLock::new, OnceLock::from),
         missed: AtomicU64::new(0),
         managed: managed.cloned(),
         served: None,

@@ -374,7 +374,7 @@ impl Server {
                 self.answer(answer);
             }
             ToLauncher::Card { card } if !has_left => self.cards.keep(rank, card),
-            ToLauncher::Ask { rank: of } if !has_left => {
+            ToLauncher::Query { rank: of } if !has_left => {
                 let answer = self.cards.answer(rank, of);
                 self.answer(Some(answer));
             }

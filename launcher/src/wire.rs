@@ -140,7 +140,7 @@ pub(crate) enum ToLauncher {
     /// Where I am reached; told to whoever asks.
     Card { card: Vec<u8> },
     /// Where is that rank reached?
-    Ask { rank: u32 },
+    Query { rank: u32 },
 }
 
 /// To a rank, after the hello; the first three answer one `Gather`.
@@ -174,7 +174,7 @@ wire_enum!(ToLauncher {
     2 = Leave { failed: failed, missed: missed },
     3 = Departed { fate: fate },
     4 = Card { card: card },
-    5 = Ask { rank: rank },
+    5 = Query { rank: rank },
 });
 wire_enum!(FromLauncher {
     0 = Gathered { runs: runs },
@@ -433,7 +433,7 @@ mod tests {
         travels(FromLauncher::Gathered { runs: vec![(1, vec![1]), (7, vec![]), (2, vec![2, 3])] });
         travels(FromLauncher::Broken { rank: 4 });
         travels(ToLauncher::Card { card: vec![1, 2, 3] });
-        travels(ToLauncher::Ask { rank: 5 });
+        travels(ToLauncher::Query { rank: 5 });
         travels(FromLauncher::Card { rank: 5, card: vec![4, 5] });
         travels(FromLauncher::TooLarge { total: u64::MAX });
     }

@@ -25,7 +25,7 @@ pub trait Directory: Send + Sync + 'static {
     fn publish(&self, card: &[u8], told: Told) -> Result<(), Self::Error>;
 
     /// Asks for the card of a rank, without waiting for it. False if nobody can be asked.
-    fn ask(&self, rank: WorldRank) -> bool;
+    fn query(&self, rank: WorldRank) -> bool;
 }
 
 /// So long an answer may take.
@@ -64,7 +64,7 @@ impl Missing {
 
 /// What is known of one rank.
 enum Entry {
-    Asked(Instant),
+    Queried(Instant),
     Here(Arc<[u8]>),
     Wrong(&'static str),
 }
@@ -74,11 +74,11 @@ pub(crate) struct Book {
     size: u32,
     /// Bytes of an address.
     len: usize,
-    ask: Box<dyn Fn(WorldRank) -> bool + Send + Sync>,
+    query: Box<dyn Fn(WorldRank) -> bool + Send + Sync>,
     waker: Arc<OnceLock<Waker>>,
     entries: Mutex<FxHashMap<WorldRank, Entry>>,
     /// Cards of ranks that nobody had asked for.
-    unasked: AtomicU64,
+    unsought: AtomicU64,
 }
 
 /// What a rank gives the directory: who it is, and where.
@@ -90,11 +90,11 @@ impl Book {
     /// Of a job of so many ranks, whose addresses have so many bytes.
     pub(crate) fn new(
         (size, len): (u32, usize),
-        ask: Box<dyn Fn(WorldRank) -> bool + Send + Sync>,
+        query: Box<dyn Fn(WorldRank) -> bool + Send + Sync>,
         waker: Arc<OnceLock<Waker>>,
     ) -> Self {
-        let (entries, unasked) = (Mutex::default(), AtomicU64::new(0));
-        Self { size, len, ask, waker, entries, unasked }
+        let (entries, unsought) = (Mutex::default(), AtomicU64::new(0));
+        Self { size, len, query, waker, entries, unsought }
     }
 
     /// Ranks of the job.
@@ -111,9 +111,9 @@ impl Book {
         if let Some(known) = self.known(peer, now) {
             return known;
         }
-        lock(&self.entries).entry(peer).or_insert(Entry::Asked(now));
+        lock(&self.entries).entry(peer).or_insert(Entry::Queried(now));
         // The directory may answer at once.
-        if !(self.ask)(peer) {
+        if !(self.query)(peer) {
             lock(&self.entries).insert(peer, Entry::Wrong(GONE));
         }
         self.known(peer, now).unwrap_or(Err(Missing::Awaited))
@@ -123,16 +123,16 @@ impl Book {
         Some(match lock(&self.entries).get(&peer)? {
             Entry::Here(address) => Ok(address.clone()),
             Entry::Wrong(why) => Err(Missing::Unknown(why)),
-            Entry::Asked(since) if now.saturating_duration_since(*since) > PATIENCE => {
+            Entry::Queried(since) if now.saturating_duration_since(*since) > PATIENCE => {
                 Err(Missing::Unknown(SILENT))
             }
-            Entry::Asked(_) => Err(Missing::Awaited),
+            Entry::Queried(_) => Err(Missing::Awaited),
         })
     }
 
     /// The directory tells where a rank is. Only what was asked for is taken, and once.
     pub(crate) fn told(&self, peer: WorldRank, card: &[u8]) {
-        if let Some(entry @ Entry::Asked(_)) = lock(&self.entries).get_mut(&peer) {
+        if let Some(entry @ Entry::Queried(_)) = lock(&self.entries).get_mut(&peer) {
             *entry = match card.split_first_chunk() {
                 Some((owner, _)) if u32::from_le_bytes(*owner) != peer.0 => {
                     Entry::Wrong(OF_ANOTHER)
@@ -141,7 +141,7 @@ impl Book {
                 _ => Entry::Wrong(NO_ADDRESS),
             };
         } else {
-            self.unasked.fetch_add(1, Relaxed);
+            self.unsought.fetch_add(1, Relaxed);
         }
         if let Some(waker) = self.waker.get() {
             waker.wake();
@@ -166,9 +166,9 @@ impl Book {
         let here = |entry: &&Entry| matches!(entry, Entry::Here(_));
         let known = lock(&self.entries).values().filter(here).count();
         let mut text = format!("; the addresses of {known} of {} ranks are known", self.size);
-        let unasked = self.unasked.load(Relaxed);
-        if unasked > 0 {
-            text += &format!(", {unasked} were told that nobody had asked for");
+        let unsought = self.unsought.load(Relaxed);
+        if unsought > 0 {
+            text += &format!(", {unsought} were told that nobody had asked for");
         }
         text
     }

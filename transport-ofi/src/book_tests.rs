@@ -10,19 +10,19 @@ const PEER: WorldRank = WorldRank(3);
 
 /// A book of addresses of two bytes, and what is asked of its directory.
 fn book(is_there: bool) -> (Book, Arc<Mutex<Vec<u32>>>) {
-    let asked = Arc::<Mutex<Vec<u32>>>::default();
-    let its = asked.clone();
-    let ask = move |rank: WorldRank| {
+    let queried = Arc::<Mutex<Vec<u32>>>::default();
+    let its = queried.clone();
+    let query = move |rank: WorldRank| {
         lock(&its).push(rank.0);
         is_there
     };
-    (Book::new((1024, 2), Box::new(ask), Arc::new(OnceLock::new())), asked)
+    (Book::new((1024, 2), Box::new(query), Arc::new(OnceLock::new())), queried)
 }
 
 #[test]
 fn an_address_is_asked_for_once_and_kept() {
-    let (book, asked) = book(true);
-    assert_eq!(lock(&asked).len(), 0, "nothing at the start");
+    let (book, queried) = book(true);
+    assert_eq!(lock(&queried).len(), 0, "nothing at the start");
     for _ in 0..2 {
         assert_eq!(book.address(PEER), Err(Missing::Awaited));
     }
@@ -30,7 +30,7 @@ fn an_address_is_asked_for_once_and_kept() {
     assert_eq!(&*book.address(PEER).unwrap(), [7, 8]);
     book.told(PEER, &card(PEER, &[1, 1]));
     assert_eq!(&*book.address(PEER).unwrap(), [7, 8], "nobody asked again");
-    assert_eq!(*lock(&asked), [3]);
+    assert_eq!(*lock(&queried), [3]);
     let text = book.shown();
     assert!(text.contains("addresses of 1 of 1024 ranks are known, 1 were told that"), "{text}");
 }
@@ -52,11 +52,11 @@ fn what_is_no_address_of_the_rank_is_an_error() {
 }
 
 #[test]
-fn what_nobody_asked_for_is_not_kept() {
-    let (book, asked) = book(true);
+fn an_answer_without_a_query_is_not_kept() {
+    let (book, queried) = book(true);
     book.told(PEER, &card(PEER, &[7, 8]));
     assert_eq!(book.address(PEER), Err(Missing::Awaited));
-    assert_eq!(*lock(&asked), [3]);
+    assert_eq!(*lock(&queried), [3]);
 }
 
 #[test]
@@ -76,11 +76,11 @@ fn a_directory_that_is_gone_or_silent_is_an_error() {
 
 #[test]
 fn a_peer_may_say_itself_where_it_is() {
-    let (book, asked) = book(true);
+    let (book, queried) = book(true);
     assert!(!book.learn(PEER, &[7]));
     assert!(book.learn(PEER, &[7, 8]));
     assert_eq!(&*book.address(PEER).unwrap(), [7, 8]);
-    assert!(lock(&asked).is_empty());
+    assert!(lock(&queried).is_empty());
     assert!(book.learn(PEER, &[1, 1]), "it is known already");
     assert_eq!(&*book.address(PEER).unwrap(), [7, 8]);
 }

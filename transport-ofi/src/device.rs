@@ -8,6 +8,7 @@
 #![allow(unsafe_code)] // room: promises Remote and Registration
 
 use crate::book::Book;
+use crate::flights::{Key, key_of};
 use crate::port::lock;
 use crate::queue::{Posting, Queue};
 use crate::sys::{Atomics, Combining, Endpoint as Ends, Exposed, NoAlias, Opened, Passive, Slot};
@@ -16,6 +17,7 @@ use rma_core::transport::{
     Addressing, Atomic, DeviceError, Endpoint, Keys, Mapping, Members, Purpose, RegisterError,
     Registration, Remote, RemoteKey, RemoteLimits, Waker, WorldRank,
 };
+use rustc_hash::FxHashSet;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::mem::ManuallyDrop;
@@ -66,6 +68,10 @@ pub(crate) struct Device {
     refused: AtomicBool,
     /// Transfers that are not complete.
     under_way: AtomicUsize,
+    /// Keys of this rank's memory that peers reach.
+    keys: Mutex<FxHashSet<Key>>,
+    /// Keys that peers are to be asked for, by a message.
+    questions: Mutex<Vec<(WorldRank, Key)>>,
 }
 
 impl Device {
@@ -104,6 +110,8 @@ impl Device {
             starved: AtomicBool::new(false),
             refused: AtomicBool::new(false),
             under_way: AtomicUsize::new(0),
+            keys: Mutex::default(),
+            questions: Mutex::default(),
         })
     }
 
@@ -164,6 +172,35 @@ impl Device {
     /// So many are not any more.
     pub(crate) fn ended(&self, count: usize) {
         self.under_way.fetch_sub(count, Release);
+    }
+
+    /// Has a peer asked whether it has that key: a connection that ended may have refused it.
+    pub(crate) fn query(&self, peer: WorldRank, key: Key) {
+        let mut questions = lock(&self.questions);
+        if !questions.contains(&(peer, key)) {
+            questions.push((peer, key));
+        }
+        drop(questions);
+        self.bell.ring();
+    }
+
+    /// What peers are to be asked, of which nobody has taken care yet.
+    pub(crate) fn questions(&self) -> Vec<(WorldRank, Key)> {
+        std::mem::take(&mut *lock(&self.questions))
+    }
+
+    /// Whether this rank's memory of that key is reached.
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        lock(&self.keys).contains(key)
+    }
+
+    /// What a peer says of its key; nothing of a peer that cannot be asked.
+    pub(crate) fn hear_of(&self, peer: WorldRank, key: Option<(Key, bool)>) {
+        let mut news = false;
+        self.each_queue(|queue| news |= queue.hear_of(peer, key));
+        if news {
+            self.wake();
+        }
     }
 
     fn each_queue(&self, mut look: impl FnMut(&Queue)) {
@@ -272,8 +309,9 @@ unsafe impl Remote for Memory {
             NoAlias::Unfit => RegisterError::Unsupported,
             NoAlias::System(call, errno) => RegisterError::System { call, errno },
         })?;
-        let (exposed, members) = (ManuallyDrop::new(exposed), device.members.clone());
-        Ok(Box::new(Registered { exposed, members }))
+        let (key, start) = exposed.key();
+        lock(&device.keys).insert(key_of(key, start));
+        Ok(Box::new(Registered { exposed: ManuallyDrop::new(exposed), device: self.0.clone() }))
     }
 
     fn endpoint(&self, purpose: Purpose) -> Result<Box<dyn Endpoint>, DeviceError> {
@@ -295,15 +333,14 @@ unsafe impl Remote for Memory {
 /// Memory of this rank that peers reach.
 struct Registered {
     exposed: ManuallyDrop<Exposed>,
-    members: Arc<dyn Members>,
+    device: Arc<Device>,
 }
 
 impl Registration for Registered {
     fn key(&self) -> RemoteKey {
         let (key, start) = self.exposed.key();
         let mut bytes = [0; RemoteKey::LEN];
-        bytes[..8].copy_from_slice(&key.to_le_bytes());
-        bytes[8..16].copy_from_slice(&start.to_le_bytes());
+        bytes[..16].copy_from_slice(&key_of(key, start));
         RemoteKey(bytes)
     }
 }
@@ -320,7 +357,10 @@ pub(crate) fn parse(key: &RemoteKey) -> (u64, u64) {
 impl Drop for Registered {
     fn drop(&mut self) {
         // A fork's copy of the provider shares its files with the rank, to which the memory is.
-        if !self.members.is_fork() {
+        if !self.device.members.is_fork() {
+            // Before it is closed: who asks then is told that it is gone.
+            let (key, start) = self.exposed.key();
+            lock(&self.device.keys).remove(&key_of(key, start));
             // SAFETY: dropped here only.
             unsafe { ManuallyDrop::drop(&mut self.exposed) };
         }

@@ -155,32 +155,13 @@ pub unsafe fn join<D: Directory>(
     let Parts { job, messages, sleep, members, shared, cma, remote, agent, views } =
         near.into_parts();
     let (rank, size) = (job.rank, job.size);
-    // Rank 0's is the job's; what others say alike is told once.
-    let number = if rank == WorldRank(0) { random().map_err(OfiError::random) } else { Ok(0) };
-    let (mine, opened) = match number.and_then(|number| Ok((number, open(config)?))) {
-        Ok((number, opened)) => {
-            let address_len = opened.ends.0.address().len() as u16;
-            let (provider, has_memory) = (opened.provider.clone(), opened.no_memory.is_none());
-            let atomics = opened.opened.atomics();
-            (Card::Open { number, provider, address_len, has_memory, atomics }, Ok(opened))
-        }
-        Err(error) => (Card::Closed(error.to_string()), Err(error)),
-    };
+    let (mine, opened) = introduce(rank, config);
     let waker = Arc::new(OnceLock::new());
-    // Before the exchange: who asks behind it gets an answer.
+    // Before the exchange: whose query comes behind it gets an answer.
     let opened = match opened {
         Ok(opened) => {
-            let address = opened.ends.0.address();
-            let its = directory.clone();
-            let ask = Box::new(move |peer: WorldRank| its.ask(peer));
-            let book = Arc::new(Book::new((size, address.len()), ask, waker.clone()));
-            // The directory may live as long as the book does, which keeps it.
-            let hears = Arc::downgrade(&book);
-            let told = move |peer, card: &[u8]| {
-                hears.upgrade().iter().for_each(|book| book.told(peer, card));
-            };
-            let published = directory.publish(&book::card(rank, address), Box::new(told));
-            published.map_err(OfiJoinError::Exchange)?;
+            let of_job = ((rank, size), waker.clone());
+            let book = publish(directory, opened.ends.0.address(), of_job)?;
             Ok((opened, book))
         }
         Err(error) => Err(error),
@@ -232,6 +213,39 @@ pub unsafe fn join<D: Directory>(
     let near = unsafe { Transport::from_parts(near) };
     // SAFETY: both are this rank's; the cards are in the order of ranks, says the caller.
     unsafe { near.beside(|waker| network(&port, waker, (what, is_crowded), membership)) }
+}
+
+/// What this rank has, and what it tells the others of that.
+fn introduce(rank: WorldRank, config: &OfiConfig<'_>) -> (Card, Result<Found, OfiError>) {
+    // Rank 0's is the job's; what others say alike is told once.
+    let number = if rank == WorldRank(0) { random().map_err(OfiError::random) } else { Ok(0) };
+    match number.and_then(|number| Ok((number, open(config)?))) {
+        Ok((number, opened)) => {
+            let address_len = opened.ends.0.address().len() as u16;
+            let (provider, has_memory) = (opened.provider.clone(), opened.no_memory.is_none());
+            let atomics = opened.opened.atomics();
+            (Card::Open { number, provider, address_len, has_memory, atomics }, Ok(opened))
+        }
+        Err(error) => (Card::Closed(error.to_string()), Err(error)),
+    }
+}
+
+/// Tells the directory where this rank is, and has a book of what it says of others.
+fn publish<D: Directory>(
+    directory: Arc<D>,
+    address: &[u8],
+    ((rank, size), waker): ((WorldRank, u32), Arc<OnceLock<Waker>>),
+) -> Result<Arc<Book>, OfiJoinError<D::Error>> {
+    let its = directory.clone();
+    let query = Box::new(move |peer: WorldRank| its.query(peer));
+    let book = Arc::new(Book::new((size, address.len()), query, waker));
+    // The book keeps the directory, and not the other way round.
+    let hears = Arc::downgrade(&book);
+    let told = move |peer, card: &[u8]| {
+        hears.upgrade().iter().for_each(|book| book.told(peer, card));
+    };
+    let published = directory.publish(&book::card(rank, address), Box::new(told));
+    published.map(|()| book).map_err(OfiJoinError::Exchange)
 }
 
 fn refused<E>(what: &'static str, errno: i32) -> OfiJoinError<E> {

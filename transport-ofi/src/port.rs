@@ -2,6 +2,7 @@
 
 use crate::book::{Book, Missing};
 use crate::device::Device;
+use crate::flights::Key;
 use crate::frame::{HEADER, Header, Kind};
 use crate::sys::{Completion, Failure, Full, Passive, Slot};
 use crate::turns::Turns;
@@ -21,6 +22,8 @@ pub(crate) const RECEIVES: u32 = 256;
 pub(crate) const SENDS: u32 = 128;
 /// Messages that one poll hands out.
 const POLL_MAX: usize = 64;
+/// Keys that peers may have asked for and not heard of.
+const QUERIES_MOST: usize = 4096;
 /// Why a peer has no number.
 const NOT_TAKEN: &str =
     "the provider takes no more addresses (fi_av_insert); see the limits of memory";
@@ -112,8 +115,10 @@ pub(crate) struct Port {
     foreign: AtomicU64,
     broken: AtomicU64,
     pub(crate) leave: Mutex<Leave>,
-    /// Peers that leave may have to be answered.
+    /// Peers that leave may have to be answered, and those that ask for a key.
     pub(crate) due: AtomicBool,
+    /// Whom to answer which key.
+    queried: Mutex<Vec<(WorldRank, Key)>>,
 }
 
 #[derive(Default)]
@@ -180,6 +185,7 @@ impl Port {
             broken: AtomicU64::new(0),
             leave: Mutex::new(Leave::Stays),
             due: AtomicBool::new(false),
+            queried: Mutex::default(),
         };
         // What the provider does not take now, later reads offer again.
         port.offer(&mut lock(&port.reading).rooms);
@@ -408,12 +414,19 @@ impl Port {
                         self.arrived.fetch_add(1, Release);
                         return;
                     }
-                    (Kind::Farewell, Some((count, address))) if self.book.learn(from, address) => {
+                    (Kind::Farewell, Some((count, address))) => {
+                        if !self.book.learn(from, address) {
+                            self.broken.fetch_add(1, Relaxed);
+                        }
                         peer.of_all.store(u64::from_le_bytes(*count), Release);
                         self.due.store(true, Release);
                         self.bell.ring();
                     }
-                    (Kind::Farewell, _) => _ = self.broken.fetch_add(1, Relaxed),
+                    (Kind::Farewell | Kind::KeyQuery | Kind::KeyTold, None) => {
+                        _ = self.broken.fetch_add(1, Relaxed);
+                    }
+                    (Kind::KeyQuery, Some(_)) => self.note_query(from, rest),
+                    (Kind::KeyTold, Some(_)) => self.note_told(from, rest),
                     (Kind::Heard, _) => {
                         peer.heard.store(true, Release);
                         self.bell.ring();
@@ -449,6 +462,7 @@ impl Port {
         if its.lost.set(failure).is_ok() {
             _ = self.lost.compare_exchange(NO_RANK, peer.0.into(), AcqRel, Relaxed);
             // Whoever waits for it hears of that at once.
+            self.device.iter().for_each(|device| device.hear_of(peer, None));
             self.wake();
         }
     }
@@ -479,6 +493,72 @@ impl Port {
             all &= is_answered;
         }
         all
+    }
+
+    /// A peer asks for a key: the watcher answers.
+    fn note_query(&self, from: WorldRank, message: &[u8]) {
+        let Ok(key) = message.try_into() else {
+            self.broken.fetch_add(1, Relaxed);
+            return;
+        };
+        let mut queried = lock(&self.queried);
+        // As many as a rank may have under way, and no more, whatever a peer sends.
+        if queried.len() < QUERIES_MOST && !queried.contains(&(from, key)) {
+            queried.push((from, key));
+        }
+        drop(queried);
+        self.due.store(true, Release);
+        self.bell.ring();
+    }
+
+    /// A peer tells of a key.
+    fn note_told(&self, from: WorldRank, message: &[u8]) {
+        match (message.split_first_chunk(), &self.device) {
+            (Some((key, [has @ (0 | 1)])), Some(device)) => {
+                device.hear_of(from, Some((*key, *has == 1)));
+            }
+            _ => _ = self.broken.fetch_add(1, Relaxed),
+        }
+    }
+
+    /// Asks peers for keys, and answers those that ask. Says whether all were.
+    pub(crate) fn talk_of_keys(&self) -> bool {
+        let Some(device) = &self.device else { return true };
+        let mut all = true;
+        for (peer, key) in device.questions() {
+            if !self.say_of_key(peer, Kind::KeyQuery, &key) {
+                device.query(peer, key);
+                all = false;
+            }
+        }
+        let queried = std::mem::take(&mut *lock(&self.queried));
+        for (peer, key) in queried {
+            let told = [&key[..], &[u8::from(device.has(&key))]].concat();
+            if !self.say_of_key(peer, Kind::KeyTold, &told) {
+                self.note_query(peer, &key);
+                all = false;
+            }
+        }
+        all
+    }
+
+    /// False if it is to be tried again. A peer that cannot be told is lost.
+    fn say_of_key(&self, peer: WorldRank, kind: Kind, bytes: &[u8]) -> bool {
+        if self.is_lost(peer) || self.members.peer_state(peer) != PeerState::Alive {
+            self.device.iter().for_each(|device| device.hear_of(peer, None));
+            return true;
+        }
+        let number = match self.number(peer, &self.peer(peer)) {
+            Ok(number) => number,
+            Err(missing) => return missing != Missing::Awaited,
+        };
+        match self.submit((peer, number), kind, [bytes, &[]]) {
+            Ok(is_said) => is_said,
+            Err(failure) => {
+                self.lose(peer, failure);
+                true
+            }
+        }
     }
 
     /// False if it is to be tried again: a peer that cannot be told waits until it has enough.

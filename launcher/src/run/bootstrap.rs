@@ -188,7 +188,7 @@ async fn listen_to(rank: u32, mut from: OwnedReadHalf, shared: &Shared, waits: &
         match message {
             ToLauncher::Gather { .. }
             | ToLauncher::Card { .. }
-            | ToLauncher::Ask { .. }
+            | ToLauncher::Query { .. }
             | ToLauncher::Note { .. }
             | ToLauncher::Leave { .. }
                 if has_left =>
@@ -203,7 +203,7 @@ async fn listen_to(rank: u32, mut from: OwnedReadHalf, shared: &Shared, waits: &
                 shared.tell(Input::Part { rank, mine });
             }
             ToLauncher::Card { card } => shared.tell(Input::Card { rank, card }),
-            ToLauncher::Ask { rank: of } => shared.tell(Input::Ask { rank, of }),
+            ToLauncher::Query { rank: of } => shared.tell(Input::Query { rank, of }),
             ToLauncher::Note { text } => shared.tell(Input::Note(text)),
             ToLauncher::Leave { failed, missed } => {
                 shared.tell(Input::Event(Event::Left { rank, failed, missed }));

@@ -65,7 +65,7 @@ pub(super) enum Input {
     /// Where a rank is reached.
     Card { rank: u32, card: Vec<u8> },
     /// A rank asks where another is.
-    Ask { rank: u32, of: u32 },
+    Query { rank: u32, of: u32 },
     /// A caller at the port was refused.
     Refused(String),
     /// All that a rank has sent has arrived, or never will.
@@ -425,7 +425,7 @@ impl Driver<'_> {
                 return self.send(answer);
             }
             Input::Card { rank, card } => return self.cards.keep(rank, card),
-            Input::Ask { rank, of } => return self.send(Some(self.cards.answer(rank, of))),
+            Input::Query { rank, of } => return self.send(Some(self.cards.answer(rank, of))),
             Input::Refused(why) => return self.note_refused(&why),
             Input::Note(text) => return self.note_once(text),
             Input::Pmi(host, told) => return self.hear_pmi(host, told),

@@ -642,7 +642,7 @@ impl Agent {
             }
             Input::Part { rank, mine } => Word::Part { rank, mine },
             Input::Card { rank, card } => Word::Card { rank, card },
-            Input::Ask { rank, of } => Word::Ask { rank, of },
+            Input::Query { rank, of } => Word::Query { rank, of },
             Input::Refused(why) => Word::Stranger { why },
             Input::Note(text) => Word::Note { text },
             Input::Pmi(_, told) => Word::Pmi { told },

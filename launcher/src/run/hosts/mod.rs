@@ -367,7 +367,7 @@ impl Hosts {
             | Word::Joined { rank }
             | Word::Part { rank, .. }
             | Word::Card { rank, .. }
-            | Word::Ask { rank, .. }
+            | Word::Query { rank, .. }
             | Word::Left { rank, .. }
             | Word::Departed { rank, .. }
             | Word::Disconnected { rank }
@@ -397,7 +397,7 @@ impl Hosts {
             Word::Pmi { told } => return Some(Input::Pmi(Some(host), told)),
             Word::Part { mine, .. } => return Some(Input::Part { rank, mine }),
             Word::Card { card, .. } => return Some(Input::Card { rank, card }),
-            Word::Ask { of, .. } => return Some(Input::Ask { rank, of }),
+            Word::Query { of, .. } => return Some(Input::Query { rank, of }),
             Word::Left { failed, missed, .. } => {
                 if failed {
                     let messages = self.rumours.gone(rank, crate::Fate::Failed);

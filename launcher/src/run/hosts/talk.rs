@@ -140,7 +140,7 @@ pub(in super::super) enum Word {
         card: Vec<u8>,
     },
     /// It asks where that rank is.
-    Ask {
+    Query {
         rank: u32,
         of: u32,
     },
@@ -261,7 +261,7 @@ wire_enum!(Word {
     19 = Looked { number: number, ranks: ranks },
     20 = Pmi { told: told },
     21 = Card { rank: rank, card: card },
-    22 = Ask { rank: rank, of: of },
+    22 = Query { rank: rank, of: of },
 });
 
 impl Print {

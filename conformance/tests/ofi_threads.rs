@@ -26,7 +26,7 @@ rma_conformance::suite!(OfiThreads);
 /// Generated programs.
 #[test]
 fn generated_programs() {
-    if ofi::is_here("generated_programs") {
+    if ofi::is_here() {
         generated::play::<OfiThreads>("ofi_threads", 100);
     }
 }

@@ -7,6 +7,8 @@
 //! there are few.
 #![allow(unsafe_code)] // room: promises Remote and Registration
 
+use crate::book::Book;
+use crate::flights::{Key, key_of};
 use crate::offer::core_of;
 use crate::port::lock;
 use crate::queue::{Posting, Queue};
@@ -16,6 +18,7 @@ use rma_core::transport::{
     Addressing, Atomic, DeviceError, Endpoint, Keys, LayoutCosts, Mapping, Members, Purpose,
     RegisterError, Registration, Remote, RemoteKey, RemoteLimits, Waker, WorldRank,
 };
+use rustc_hash::FxHashSet;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::mem::ManuallyDrop;
@@ -56,8 +59,8 @@ pub(crate) struct Device {
     passive: Arc<Passive>,
     provider: String,
     costs: Option<LayoutCosts>,
-    /// Where peers are reached, one address behind the other.
-    addresses: Arc<[u8]>,
+    /// Where peers are reached.
+    pub(crate) book: Arc<Book>,
     limits: RemoteLimits,
     atomics: Atomics,
     pub(crate) members: Arc<dyn Members>,
@@ -75,13 +78,17 @@ pub(crate) struct Device {
     refused: AtomicBool,
     /// Transfers that are not complete.
     under_way: AtomicUsize,
+    /// Keys of this rank's memory that peers reach.
+    keys: Mutex<FxHashSet<Key>>,
+    /// Keys that peers are to be asked for, by a message.
+    questions: Mutex<Vec<(WorldRank, Key)>>,
 }
 
 impl Device {
     pub(crate) fn new(
         opened: Opened,
         (provider, max_message, atomics): (&str, usize, Atomics),
-        (passive, addresses): (Arc<Passive>, Arc<[u8]>),
+        (passive, book): (Arc<Passive>, Arc<Book>),
         members: Arc<dyn Members>,
         (bell, waker): (Arc<Bell>, Arc<OnceLock<Waker>>),
     ) -> rustix::io::Result<Self> {
@@ -102,7 +109,7 @@ impl Device {
             passive,
             provider: provider.to_owned(),
             costs: (core_of(provider) == "tcp").then_some(TCP_COSTS),
-            addresses,
+            book,
             limits,
             atomics,
             members,
@@ -114,6 +121,8 @@ impl Device {
             starved: AtomicBool::new(false),
             refused: AtomicBool::new(false),
             under_way: AtomicUsize::new(0),
+            keys: Mutex::default(),
+            questions: Mutex::default(),
         })
     }
 
@@ -137,10 +146,6 @@ impl Device {
         let watched = self.watch(&endpoint);
         watched.map_err(|errno| refused(("epoll_ctl", errno.raw_os_error())))?;
         Ok((endpoint, slots))
-    }
-
-    pub(crate) fn address(&self, peer: WorldRank) -> &[u8] {
-        self.passive.nth(peer.0, &self.addresses)
     }
 
     /// An atomic operation, if it is one that the provider has, on as many elements as it takes.
@@ -178,6 +183,35 @@ impl Device {
     /// So many are not any more.
     pub(crate) fn ended(&self, count: usize) {
         self.under_way.fetch_sub(count, Release);
+    }
+
+    /// Has a peer asked whether it has that key: a connection that ended may have refused it.
+    pub(crate) fn query(&self, peer: WorldRank, key: Key) {
+        let mut questions = lock(&self.questions);
+        if !questions.contains(&(peer, key)) {
+            questions.push((peer, key));
+        }
+        drop(questions);
+        self.bell.ring();
+    }
+
+    /// What peers are to be asked, of which nobody has taken care yet.
+    pub(crate) fn questions(&self) -> Vec<(WorldRank, Key)> {
+        std::mem::take(&mut *lock(&self.questions))
+    }
+
+    /// Whether this rank's memory of that key is reached.
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        lock(&self.keys).contains(key)
+    }
+
+    /// What a peer says of its key; nothing of a peer that cannot be asked.
+    pub(crate) fn hear_of(&self, peer: WorldRank, key: Option<(Key, bool)>) {
+        let mut news = false;
+        self.each_queue(|queue| news |= queue.hear_of(peer, key));
+        if news {
+            self.wake();
+        }
     }
 
     fn each_queue(&self, mut look: impl FnMut(&Queue)) {
@@ -266,7 +300,7 @@ unsafe impl Remote for Memory {
     }
 
     fn reaches(&self, peer: WorldRank) -> bool {
-        !self.0.address(peer).is_empty()
+        peer.0 < self.0.book.size()
     }
 
     fn does(&self, atomic: Atomic) -> bool {
@@ -290,8 +324,9 @@ unsafe impl Remote for Memory {
             NoAlias::Unfit => RegisterError::Unsupported,
             NoAlias::System(call, errno) => RegisterError::System { call, errno },
         })?;
-        let (exposed, members) = (ManuallyDrop::new(exposed), device.members.clone());
-        Ok(Box::new(Registered { exposed, members }))
+        let (key, start) = exposed.key();
+        lock(&device.keys).insert(key_of(key, start));
+        Ok(Box::new(Registered { exposed: ManuallyDrop::new(exposed), device: self.0.clone() }))
     }
 
     fn endpoint(&self, purpose: Purpose) -> Result<Box<dyn Endpoint>, DeviceError> {
@@ -313,15 +348,14 @@ unsafe impl Remote for Memory {
 /// Memory of this rank that peers reach.
 struct Registered {
     exposed: ManuallyDrop<Exposed>,
-    members: Arc<dyn Members>,
+    device: Arc<Device>,
 }
 
 impl Registration for Registered {
     fn key(&self) -> RemoteKey {
         let (key, start) = self.exposed.key();
         let mut bytes = [0; RemoteKey::LEN];
-        bytes[..8].copy_from_slice(&key.to_le_bytes());
-        bytes[8..16].copy_from_slice(&start.to_le_bytes());
+        bytes[..16].copy_from_slice(&key_of(key, start));
         RemoteKey(bytes)
     }
 }
@@ -338,7 +372,10 @@ pub(crate) fn parse(key: &RemoteKey) -> (u64, u64) {
 impl Drop for Registered {
     fn drop(&mut self) {
         // A fork's copy of the provider shares its files with the rank, to which the memory is.
-        if !self.members.is_fork() {
+        if !self.device.members.is_fork() {
+            // Before it is closed: who asks then is told that it is gone.
+            let (key, start) = self.exposed.key();
+            lock(&self.device.keys).remove(&key_of(key, start));
             // SAFETY: dropped here only.
             unsafe { ManuallyDrop::drop(&mut self.exposed) };
         }

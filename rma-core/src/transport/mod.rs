@@ -177,7 +177,7 @@ pub enum ImportError {
         why: &'static str,
     },
     /// The operating system refused.
-    #[error("mapping memory of rank {owner} failed in {call} (os error {errno})")]
+    #[error("memory of rank {owner} cannot be reached: {call} failed (os error {errno})")]
     System {
         /// The rank of the memory.
         owner: WorldRank,

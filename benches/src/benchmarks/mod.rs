@@ -12,6 +12,7 @@ mod forms;
 mod hacc;
 mod layout;
 mod lock;
+mod mapreduce;
 mod messages;
 mod network;
 mod outstanding;
@@ -148,6 +149,12 @@ pub(crate) const ALL: &[Benchmark] = &[
         "checkpoint and restart of particles in one file that the ranks share",
         &[2],
         hacc::run,
+    ),
+    benchmark(
+        "mapreduce",
+        "word count with a checkpoint after each task, on storage",
+        &[2],
+        mapreduce::run,
     ),
     benchmark("lock", "lock, lock_all and flush without contention", &[2], lock::run),
     benchmark(

@@ -4,11 +4,12 @@
 use crate::start::{LOOP_BACK, over_network, with_storage};
 use crate::{Config, StartError, Universe};
 use rma_core::transport::WorldRank;
+use rma_transport_ofi::{Directory, Told};
 use rma_transport_shm::{Said, Shm, ShmConfig};
 use std::any::Any;
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 
 /// Runs `body` as `ranks` ranks, threads of this process, over shared memory; returns what each
@@ -61,6 +62,7 @@ where
         return Err(StartError::NoRanks);
     }
     let exchange = Exchange::new(ranks);
+    let cards = Arc::new(Mutex::new(vec![None; ranks as usize]));
     let available = || thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     let cores = config.cpus.unwrap_or_else(available);
     let first_panic = Mutex::new(None::<Box<dyn Any + Send>>);
@@ -78,7 +80,11 @@ where
         let shm = unsafe { Shm::join(place, |mine| exchange.all_gather(rank, mine)) }?;
         let said = |mine: &[u8]| exchange.all_gather(rank, mine);
         // SAFETY: as above.
-        let transport = unsafe { over_network(shm.into(), &config, LOOP_BACK, said) }?;
+        let transport = unsafe {
+            let (cards, told) = (cards.clone(), OnceLock::new());
+            let directory = Arc::new(Here { cards, rank, told });
+            over_network(shm.into(), (&config, LOOP_BACK), directory, said)
+        }?;
         forget(leaver);
         let universe = Universe::new(transport, with_storage(config.clone()))?;
         // A thread that ends takes no universe along that was forgotten.
@@ -114,6 +120,35 @@ where
     // Without a panic, every rank that started has a result.
     let results: Result<Vec<Option<R>>, _> = results.into_iter().collect();
     Ok(results?.into_iter().flatten().collect())
+}
+
+/// What each rank of this process says of where it is reached.
+type Cards = Mutex<Vec<Option<Box<[u8]>>>>;
+
+/// Where ranks of this process are reached, as one of them asks.
+struct Here {
+    cards: Arc<Cards>,
+    rank: u32,
+    told: OnceLock<Told>,
+}
+
+impl Directory for Here {
+    type Error = Broken;
+
+    fn publish(&self, card: &[u8], told: Told) -> Result<(), Broken> {
+        _ = self.told.set(told);
+        let mut cards = self.cards.lock().unwrap_or_else(PoisonError::into_inner);
+        cards[self.rank as usize] = Some(card.into());
+        Ok(())
+    }
+
+    fn query(&self, rank: WorldRank) -> bool {
+        let cards = self.cards.lock().unwrap_or_else(PoisonError::into_inner);
+        let card = cards.get(rank.0 as usize).cloned().flatten();
+        drop(cards);
+        self.told.get().iter().for_each(|told| told(rank, card.as_deref().unwrap_or_default()));
+        true
+    }
 }
 
 /// The all-gather of ranks that are threads.

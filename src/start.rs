@@ -6,7 +6,7 @@ use crate::local::Broken;
 use crate::{CollectiveError, Config, ConfigError, Source, TransportKind, Universe};
 use rma_core::transport::{Transport, WorldRank};
 use rma_launcher::{Client, Job, SettingSource, Start};
-use rma_transport_ofi::{OfiConfig, OfiJoinError};
+use rma_transport_ofi::{Directory, OfiConfig, OfiJoinError, Told};
 use rma_transport_shm::{JoinError, Said, Shm, ShmConfig};
 use std::sync::Arc;
 
@@ -114,8 +114,10 @@ fn of_job(mut config: Config, client: Client) -> Result<Universe, StartError> {
     let shm = unsafe { Shm::join_on_host(place, here, |mine| client.all_gather(mine)) }?;
     let near = launched::across(&client, shm);
     // SAFETY: as above.
-    let transport =
-        unsafe { over_network(near, &config, address, |mine| client.all_gather(mine)) }?;
+    let transport = unsafe {
+        let directory = Arc::new(ByLauncher(client.clone()));
+        over_network(near, (&config, address), directory, |mine| client.all_gather(mine))
+    }?;
     let transport = launched::tell(client, transport);
     let universe = Universe::new(transport, with_storage(config))?;
     if job.explain && job.rank == 0 {
@@ -124,23 +126,38 @@ fn of_job(mut config: Config, client: Client) -> Result<Universe, StartError> {
     Ok(universe)
 }
 
+/// The launcher of a job, which knows where its ranks are.
+struct ByLauncher(Arc<Client>);
+
+impl Directory for ByLauncher {
+    type Error = rma_launcher::StartError;
+
+    fn publish(&self, card: &[u8], told: Told) -> Result<(), Self::Error> {
+        self.0.publish(card, move |rank, card| told(WorldRank(rank), card))
+    }
+
+    fn query(&self, rank: WorldRank) -> bool {
+        self.0.query(rank.0)
+    }
+}
+
 /// The address of ranks that are all on this machine.
 pub(crate) const LOOP_BACK: &str = "127.0.0.1";
 
 /// Reaches ranks of other nodes as the configuration says, at that address of this machine.
-/// `exchange` is the all-gather of the job.
+/// `exchange` is the all-gather of the job, and `directory` who knows where its ranks are.
 ///
 /// # Safety
 ///
 /// `exchange` gives what the ranks of this job gave to theirs, by rank, and each rank joins once.
-pub(crate) unsafe fn over_network<E>(
+pub(crate) unsafe fn over_network<D: Directory>(
     near: Transport,
-    config: &Config,
-    address: &str,
-    exchange: impl FnOnce(&[u8]) -> Result<Said, E>,
+    (config, address): (&Config, &str),
+    directory: Arc<D>,
+    exchange: impl FnOnce(&[u8]) -> Result<Said, D::Error>,
 ) -> Result<Transport, StartError>
 where
-    StartError: From<OfiJoinError<E>>,
+    StartError: From<OfiJoinError<D::Error>>,
 {
     if config.transport != TransportKind::Ofi {
         return Ok(near);
@@ -150,7 +167,7 @@ where
     let farewell = config.wait_timeout;
     let network = OfiConfig { provider, filter, farewell, host: address };
     // SAFETY: forwarded to the caller.
-    Ok(unsafe { rma_transport_ofi::join(near, &network, exchange) }?)
+    Ok(unsafe { rma_transport_ofi::join(near, &network, directory, exchange) }?)
 }
 
 /// Windows of the job can lie on storage.

@@ -64,6 +64,49 @@ mod apart {
     }
 }
 
+/// Two ranks with a CPU each copy payloads where they lie, also small ones.
+mod direct {
+    use crate::{Settings, Threads};
+    use rma::Config;
+
+    struct Direct;
+
+    impl Settings for Direct {
+        fn config() -> Config {
+            let mut config = Config::default();
+            config.cpus = Some(64);
+            (config.collective_direct_from, config.collective_direct_to) = (1, u64::MAX);
+            config
+        }
+    }
+
+    type ShmDirect = Threads<Direct>;
+
+    rma_conformance::tests! { ShmDirect;
+        lanes {
+            from_one(2), from_all(2), of_odd_sizes(2), in_several_communicators(4), and_gone(2),
+        }
+        threads {
+            communicators_of_their_own(2),
+        }
+    }
+
+    mod calls {
+        use super::*;
+
+        rma_conformance::differing! { ShmDirect, calls;
+            one_is_small(2), one_is_almost_large(2), one_is_large(2), all_are_large(2),
+            where_some_have_none(2), calls_differ(2),
+        }
+    }
+
+    mod failure {
+        use super::*;
+
+        rma_conformance::failing! { ShmDirect; in_a_large_collective(2) }
+    }
+}
+
 /// Generated programs.
 #[test]
 fn generated_programs() {

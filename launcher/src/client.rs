@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, Write};
 use std::net::{Shutdown, TcpStream};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
@@ -18,6 +18,7 @@ use crate::wire::{
     ToLauncher,
 };
 
+mod directory;
 mod managed;
 
 use self::managed::Guarded;
@@ -140,8 +141,8 @@ pub struct Client {
     departed: AtomicBool,
     /// This rank has ended its connection.
     is_cut: Arc<AtomicBool>,
-    /// In a job on several hosts, or of a launcher of others.
-    ear: Option<Ear>,
+    /// In a job on several hosts, or of a launcher of others, and where cards are asked for.
+    ear: OnceLock<Ear>,
     /// 1 + the first rank that this one missed; 0 if none.
     missed: AtomicU64,
     /// If a launcher of others has started the job.
@@ -150,7 +151,8 @@ pub struct Client {
     served: Option<Served>,
 }
 
-/// A thread that reads what the launcher says: it may tell of other hosts at any time.
+/// A thread that reads what the launcher says: it may tell of other hosts, and of where ranks are,
+/// at any time.
 #[derive(Debug)]
 struct Ear {
     answers: Mutex<mpsc::Receiver<io::Result<FromLauncher>>>,
@@ -160,10 +162,14 @@ struct Ear {
 /// What is done with ranks that are gone.
 type Hear = Box<dyn Fn(Range<u32>, Fate) + Send>;
 
-/// Ranks of other hosts that are gone.
+/// What is done with the card of a rank.
+type Told = Box<dyn Fn(u32, &[u8]) + Send>;
+
+/// Ranks of other hosts that are gone, and where ranks are.
 #[derive(Default)]
 struct News {
     hear: Option<Hear>,
+    told: Option<Told>,
     /// Those that nobody has heard of.
     unheard: Vec<(Range<u32>, Fate)>,
 }
@@ -215,10 +221,17 @@ impl Ear {
         let listen = move || {
             let is_over = loop {
                 let said = wire::read(&stream, FRAME_MAX);
-                if let Ok(FromLauncher::Gone { first, count, fate }) = said {
-                    let mut news = its.lock().unwrap_or_else(PoisonError::into_inner);
-                    news.tell(first..first.saturating_add(count), fate);
-                    continue;
+                let mut news = its.lock().unwrap_or_else(PoisonError::into_inner);
+                match said {
+                    Ok(FromLauncher::Gone { first, count, fate }) => {
+                        news.tell(first..first.saturating_add(count), fate);
+                        continue;
+                    }
+                    Ok(FromLauncher::Card { rank, ref card }) => {
+                        news.told.iter().for_each(|told| told(rank, card));
+                        continue;
+                    }
+                    _ => drop(news),
                 }
                 let is_over = said.is_err();
                 let is_heard = sender.send(said).is_ok();
@@ -249,7 +262,7 @@ impl Ear {
 impl Drop for Client {
     fn drop(&mut self) {
         // The thread has a copy of the connection, which a fork shares.
-        if self.ear.is_none() || std::process::id() != self.pid {
+        if self.ear.get().is_none() || std::process::id() != self.pid {
             return;
         }
         let failed = !self.left.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed);
@@ -344,7 +357,7 @@ impl Client {
             }
             wire::write(&self.stream, &ToLauncher::Gather { mine: mine.to_vec() }).map_err(lost)?;
         }
-        let answer = match &self.ear {
+        let answer = match self.ear.get() {
             Some(ear) => ear.answer(),
             None => wire::read(&self.stream, FRAME_MAX),
         };
@@ -359,8 +372,8 @@ impl Client {
             }
             FromLauncher::Broken { rank } => Err(StartError::Broken { rank }),
             FromLauncher::TooLarge { total } => Err(StartError::TooLarge { requested: total }),
-            FromLauncher::Gone { .. } => {
-                let what = "word of ranks of other hosts, in a job on one machine";
+            FromLauncher::Gone { .. } | FromLauncher::Card { .. } => {
+                let what = "an answer that nobody has asked for";
                 Err(lost(io::Error::new(ErrorKind::InvalidData, what)))
             }
         }
@@ -437,7 +450,7 @@ impl Client {
     /// Has `hear` told of ranks of other hosts that are gone: those that are already, and later
     /// ones, from a thread. One rank of a host hears of all, each of those that failed.
     pub fn on_gone(&self, hear: impl Fn(Range<u32>, Fate) + Send + 'static) {
-        let Some(ear) = &self.ear else { return };
+        let Some(ear) = self.ear.get() else { return };
         let mut news = ear.news.lock().unwrap_or_else(PoisonError::into_inner);
         news.unheard.drain(..).for_each(|(ranks, fate)| hear(ranks, fate));
         news.hear = Some(Box::new(hear));
@@ -572,7 +585,7 @@ fn greet(
         failed: AtomicBool::new(false),
         departed: AtomicBool::new(false),
         is_cut,
-        ear,
+        ear: ear.map_or_else(OnceLock::new, OnceLock::from),
         missed: AtomicU64::new(0),
         managed: managed.cloned(),
         served: None,

@@ -29,6 +29,9 @@
 //!   |                                                           |   "launcher", R, L and job
 //!   | <-- Gather { mine } ------------------------------------- |   any number of times
 //!   | -- Gathered { all } | Broken { rank } | TooLarge -------> |
+//!   | <-- Card { card } --------------------------------------- |   where this rank is reached
+//!   | <-- Ask { rank } ---------------------------------------- |   when it first talks to it
+//!   | -- Card { rank, card } ---------------------------------> |
 //!   | <-- Note { text } --------------------------------------- |   printed once for each text
 //!   | <-- Leave { failed, missed } ---------------------------- |   then end of stream
 //!   | -- Gone { first, count, fate } -------------------------> |   of other hosts, at any time
@@ -79,6 +82,7 @@ macro_rules! debug_as_display {
 use debug_as_display;
 
 mod bulletin;
+mod cards;
 mod client;
 mod codec;
 mod environment;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::cards::Cards;
 use crate::client::{Fate, Host, Job, SettingSource};
 use crate::codec::Wire;
 use crate::gather::{Answer, Gather};
@@ -99,6 +100,7 @@ impl Door {
             secret,
             size,
             gather: Gather::new(size),
+            cards: Cards::new(size),
             rumours: Rumours::new(nodes.clone()),
             nodes,
             joined: vec![false; size as usize],
@@ -183,6 +185,7 @@ struct Server {
     nodes: Vec<Range<u32>>,
     joined: Vec<bool>,
     gather: Gather,
+    cards: Cards,
     rumours: Rumours,
     /// What was printed already.
     noted: Notes,
@@ -369,6 +372,11 @@ impl Server {
             ToLauncher::Gather { mine } if !has_left && !self.gather.waits(rank) => {
                 let answer = self.gather.handle_part(rank, mine);
                 self.answer(answer);
+            }
+            ToLauncher::Card { card } if !has_left => self.cards.keep(rank, card),
+            ToLauncher::Query { rank: of } if !has_left => {
+                let answer = self.cards.answer(rank, of);
+                self.answer(Some(answer));
             }
             ToLauncher::Note { text } if !has_left => self.note(&text),
             ToLauncher::Leave { failed, missed } if !has_left => {

@@ -14,13 +14,15 @@ use crate::codec::{Wire, wire_enum, wire_struct};
 /// First bytes of every bootstrap connection, sent by the launcher.
 pub(crate) const MAGIC: [u8; 8] = *b"rma-boot";
 /// Changes whenever a message does, or what ranks write into their bulletins.
-pub(crate) const VERSION: u16 = 10;
+pub(crate) const VERSION: u16 = 11;
 /// Largest frame before the other side has proved its identity, in bytes.
 pub(crate) const HELLO_MAX: usize = 1024;
 /// Largest frame that ends the hello, in bytes: it tells of the job.
 pub(crate) const REPLY_MAX: usize = 64 << 10;
 /// Largest frame afterwards, in bytes.
 pub(crate) const FRAME_MAX: usize = 16 << 20;
+/// Bytes of the largest card of a rank.
+pub(crate) const CARD_MAX: usize = 1024;
 /// Ranks of a job on hosts, or of a launcher of others, at most.
 pub(crate) const RANKS_MAX: u32 = 1 << 16;
 /// Bytes that a message needs besides its payload, generously.
@@ -135,9 +137,13 @@ pub(crate) enum ToLauncher {
     },
     /// After `Leave`, in a job on several hosts: all that I have sent has arrived, or never will.
     Departed { fate: Fate },
+    /// Where I am reached; told to whoever asks.
+    Card { card: Vec<u8> },
+    /// Where is that rank reached?
+    Query { rank: u32 },
 }
 
-/// To a rank, after the hello; each but `Gone` answers one `Gather`.
+/// To a rank, after the hello; the first three answer one `Gather`.
 #[derive(Debug, PartialEq)]
 pub(crate) enum FromLauncher {
     /// Every rank's part, by rank: runs of ranks whose parts are the same.
@@ -148,6 +154,8 @@ pub(crate) enum FromLauncher {
     TooLarge { total: u64 },
     /// `count` ranks from `first` on, of other hosts, have left so.
     Gone { first: u32, count: u32, fate: Fate },
+    /// Answers one `Ask`: what that rank has said of itself, or nothing if it has not.
+    Card { rank: u32, card: Vec<u8> },
 }
 
 wire_struct!(Challenge { magic, version, nonce });
@@ -165,12 +173,15 @@ wire_enum!(ToLauncher {
     1 = Note { text: text },
     2 = Leave { failed: failed, missed: missed },
     3 = Departed { fate: fate },
+    4 = Card { card: card },
+    5 = Query { rank: rank },
 });
 wire_enum!(FromLauncher {
     0 = Gathered { runs: runs },
     1 = Broken { rank: rank },
     2 = TooLarge { total: total },
     3 = Gone { first: first, count: count, fate: fate },
+    4 = Card { rank: rank, card: card },
 });
 
 /// Whether an exchange of parts with these lengths fits into one frame, whatever they say.
@@ -430,6 +441,9 @@ mod tests {
         }
         travels(FromLauncher::Gathered { runs: vec![(1, vec![1]), (7, vec![]), (2, vec![2, 3])] });
         travels(FromLauncher::Broken { rank: 4 });
+        travels(ToLauncher::Card { card: vec![1, 2, 3] });
+        travels(ToLauncher::Query { rank: 5 });
+        travels(FromLauncher::Card { rank: 5, card: vec![4, 5] });
         travels(FromLauncher::TooLarge { total: u64::MAX });
     }
 

@@ -86,10 +86,11 @@ impl Universe {
              target grants them ({rendezvous_bytes} bytes on their way to one target, from all \
              origins); {credit_messages} messages unanswered by one target, \
              {outstanding_messages} by all\n\
-             {}{}",
+             {}{}{}",
             transport.messages.explain(),
             transport.job.size,
             self.engine.explain_agent(),
+            self.engine.explain_payloads(),
             copy::explain(),
             self.engine.config.explain(),
         )

@@ -1,4 +1,5 @@
-//! What each rank tells the others of its endpoint, before anything is sent.
+//! What each rank tells the others of its provider, before anything is sent. Ranks in a row that
+//! say the same are told of once, so that all is one card, and that of rank 0.
 
 use crate::sys::Atomics;
 
@@ -7,11 +8,12 @@ use crate::sys::Atomics;
 pub(crate) enum Card {
     /// It can be reached.
     Open {
-        /// A random number; rank 0's is the job's.
+        /// The job's number, of rank 0; of others, nothing.
         number: u64,
         provider: String,
-        address: Vec<u8>,
-        /// Whether its memory is reached there, too.
+        /// Bytes of an address.
+        address_len: u16,
+        /// Whether its memory is reached, too.
         has_memory: bool,
         /// What its provider combines there.
         atomics: Atomics,
@@ -26,16 +28,12 @@ const CLOSED: u8 = 2;
 impl Card {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         match self {
-            Self::Open { number, provider, address, has_memory, atomics } => {
-                let name = provider.as_bytes();
+            Self::Open { number, provider, address_len, has_memory, atomics } => {
                 let mut bytes = vec![OPEN, u8::from(*has_memory)];
                 bytes.extend(atomics.to_bytes());
                 bytes.extend(number.to_le_bytes());
-                for part in [name, address] {
-                    let len = u8::try_from(part.len()).unwrap_or(u8::MAX);
-                    bytes.push(len);
-                    bytes.extend(&part[..len.into()]);
-                }
+                bytes.extend(address_len.to_le_bytes());
+                bytes.extend(provider.as_bytes());
                 bytes
             }
             Self::Closed(why) => [&[CLOSED], why.as_bytes()].concat(),
@@ -49,27 +47,19 @@ impl Card {
                 let (has_memory, rest) = rest.split_first()?;
                 let (atomics, rest) = rest.split_first_chunk()?;
                 let (number, rest) = rest.split_first_chunk()?;
-                let (name, rest) = part(rest)?;
-                let (address, rest) = part(rest)?;
-                let card = Self::Open {
+                let (address_len, name) = rest.split_first_chunk()?;
+                Some(Self::Open {
                     number: u64::from_le_bytes(*number),
                     provider: str::from_utf8(name).ok()?.to_owned(),
-                    address: address.to_vec(),
+                    address_len: u16::from_le_bytes(*address_len),
                     has_memory: *has_memory == 1,
                     atomics: Atomics::from_bytes(*atomics),
-                };
-                rest.is_empty().then_some(card)
+                })
             }
             (&CLOSED, why) => Some(Self::Closed(String::from_utf8_lossy(why).into_owned())),
             _ => None,
         }
     }
-}
-
-/// Bytes behind their length, and the rest.
-fn part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (len, rest) = bytes.split_first()?;
-    rest.split_at_checked(usize::from(*len))
 }
 
 #[cfg(test)]
@@ -80,15 +70,14 @@ mod tests {
     #[test]
     fn a_card_is_what_it_was() {
         let (number, provider) = (7 << 40, "tcp;ofi_rxm".to_owned());
-        let address = vec![1, 2, 3];
         let atomics = Atomics::from_bytes([1, 2, 3, 4, 5, 6]);
-        let open = Card::Open { number, provider, address, has_memory: true, atomics };
+        let open = Card::Open { number, provider, address_len: 300, has_memory: true, atomics };
         let closed = Card::Closed("no libfabric".to_owned());
         for card in [open.clone(), closed] {
             assert_eq!(Card::parse(&card.to_bytes()), Some(card));
         }
         let bytes = open.to_bytes();
-        for len in 0..bytes.len() {
+        for len in 0..bytes.len() - "tcp;ofi_rxm".len() {
             assert_eq!(Card::parse(&bytes[..len]), None, "{len} bytes of it");
         }
         assert_eq!(Card::parse(&[3, 1, 2]), None);

@@ -7,14 +7,18 @@
 //! there are few.
 #![allow(unsafe_code)] // room: promises Remote and Registration
 
+use crate::book::Book;
+use crate::flights::{Key, key_of};
+use crate::offer::core_of;
 use crate::port::lock;
 use crate::queue::{Posting, Queue};
 use crate::sys::{Atomics, Combining, Endpoint as Ends, Exposed, NoAlias, Opened, Passive, Slot};
 use crate::watcher::Bell;
 use rma_core::transport::{
-    Addressing, Atomic, DeviceError, Endpoint, Keys, Mapping, Members, Purpose, RegisterError,
-    Registration, Remote, RemoteKey, RemoteLimits, Waker, WorldRank,
+    Addressing, Atomic, DeviceError, Endpoint, Keys, LayoutCosts, Mapping, Members, Purpose,
+    RegisterError, Registration, Remote, RemoteKey, RemoteLimits, Waker, WorldRank,
 };
+use rustc_hash::FxHashSet;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::mem::ManuallyDrop;
@@ -38,16 +42,25 @@ pub(crate) const DIRECT_ENDS: usize = 2;
 pub(crate) const DIRECT: u32 = 16;
 /// Bytes of the largest direct transfer.
 const DIRECT_BYTES: u64 = 1 << 30;
-/// Runs of at least so many bytes are transfers of their own.
+/// Runs of at least so many bytes are transfers of their own, where no costs were measured.
 const RUN_BYTES: u64 = 4 << 10;
+/// Of `tcp`, whose time is that of CPUs: `rma-bench network-layout` (docs/networks.md). A wire adds
+/// the same to the first transfer and to the first message.
+const TCP_COSTS: LayoutCosts = LayoutCosts {
+    transfer_ns: 10_000,
+    next_transfer_ns: 4_000,
+    message_ns: 12_000,
+    next_message_ns: 7_500,
+};
 
 /// The device of a rank.
 pub(crate) struct Device {
     opened: Opened,
     passive: Arc<Passive>,
     provider: String,
-    /// Where peers are reached, one address behind the other.
-    addresses: Arc<[u8]>,
+    costs: Option<LayoutCosts>,
+    /// Where peers are reached.
+    pub(crate) book: Arc<Book>,
     limits: RemoteLimits,
     atomics: Atomics,
     pub(crate) members: Arc<dyn Members>,
@@ -65,13 +78,17 @@ pub(crate) struct Device {
     refused: AtomicBool,
     /// Transfers that are not complete.
     under_way: AtomicUsize,
+    /// Keys of this rank's memory that peers reach.
+    keys: Mutex<FxHashSet<Key>>,
+    /// Keys that peers are to be asked for, by a message.
+    questions: Mutex<Vec<(WorldRank, Key)>>,
 }
 
 impl Device {
     pub(crate) fn new(
         opened: Opened,
         (provider, max_message, atomics): (&str, usize, Atomics),
-        (passive, addresses): (Arc<Passive>, Arc<[u8]>),
+        (passive, book): (Arc<Passive>, Arc<Book>),
         members: Arc<dyn Members>,
         (bell, waker): (Arc<Bell>, Arc<OnceLock<Waker>>),
     ) -> rustix::io::Result<Self> {
@@ -91,7 +108,8 @@ impl Device {
             opened,
             passive,
             provider: provider.to_owned(),
-            addresses,
+            costs: (core_of(provider) == "tcp").then_some(TCP_COSTS),
+            book,
             limits,
             atomics,
             members,
@@ -103,6 +121,8 @@ impl Device {
             starved: AtomicBool::new(false),
             refused: AtomicBool::new(false),
             under_way: AtomicUsize::new(0),
+            keys: Mutex::default(),
+            questions: Mutex::default(),
         })
     }
 
@@ -126,10 +146,6 @@ impl Device {
         let watched = self.watch(&endpoint);
         watched.map_err(|errno| refused(("epoll_ctl", errno.raw_os_error())))?;
         Ok((endpoint, slots))
-    }
-
-    pub(crate) fn address(&self, peer: WorldRank) -> &[u8] {
-        self.passive.nth(peer.0, &self.addresses)
     }
 
     /// An atomic operation, if it is one that the provider has, on as many elements as it takes.
@@ -167,6 +183,35 @@ impl Device {
     /// So many are not any more.
     pub(crate) fn ended(&self, count: usize) {
         self.under_way.fetch_sub(count, Release);
+    }
+
+    /// Has a peer asked whether it has that key: a connection that ended may have refused it.
+    pub(crate) fn query(&self, peer: WorldRank, key: Key) {
+        let mut questions = lock(&self.questions);
+        if !questions.contains(&(peer, key)) {
+            questions.push((peer, key));
+        }
+        drop(questions);
+        self.bell.ring();
+    }
+
+    /// What peers are to be asked, of which nobody has taken care yet.
+    pub(crate) fn questions(&self) -> Vec<(WorldRank, Key)> {
+        std::mem::take(&mut *lock(&self.questions))
+    }
+
+    /// Whether this rank's memory of that key is reached.
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        lock(&self.keys).contains(key)
+    }
+
+    /// What a peer says of its key; nothing of a peer that cannot be asked.
+    pub(crate) fn hear_of(&self, peer: WorldRank, key: Option<(Key, bool)>) {
+        let mut news = false;
+        self.each_queue(|queue| news |= queue.hear_of(peer, key));
+        if news {
+            self.wake();
+        }
     }
 
     fn each_queue(&self, mut look: impl FnMut(&Queue)) {
@@ -250,8 +295,12 @@ unsafe impl Remote for Memory {
         self.0.limits
     }
 
+    fn costs_to(&self, _: WorldRank) -> Option<LayoutCosts> {
+        self.0.costs
+    }
+
     fn reaches(&self, peer: WorldRank) -> bool {
-        !self.0.address(peer).is_empty()
+        peer.0 < self.0.book.size()
     }
 
     fn does(&self, atomic: Atomic) -> bool {
@@ -275,8 +324,9 @@ unsafe impl Remote for Memory {
             NoAlias::Unfit => RegisterError::Unsupported,
             NoAlias::System(call, errno) => RegisterError::System { call, errno },
         })?;
-        let (exposed, members) = (ManuallyDrop::new(exposed), device.members.clone());
-        Ok(Box::new(Registered { exposed, members }))
+        let (key, start) = exposed.key();
+        lock(&device.keys).insert(key_of(key, start));
+        Ok(Box::new(Registered { exposed: ManuallyDrop::new(exposed), device: self.0.clone() }))
     }
 
     fn endpoint(&self, purpose: Purpose) -> Result<Box<dyn Endpoint>, DeviceError> {
@@ -298,15 +348,14 @@ unsafe impl Remote for Memory {
 /// Memory of this rank that peers reach.
 struct Registered {
     exposed: ManuallyDrop<Exposed>,
-    members: Arc<dyn Members>,
+    device: Arc<Device>,
 }
 
 impl Registration for Registered {
     fn key(&self) -> RemoteKey {
         let (key, start) = self.exposed.key();
         let mut bytes = [0; RemoteKey::LEN];
-        bytes[..8].copy_from_slice(&key.to_le_bytes());
-        bytes[8..16].copy_from_slice(&start.to_le_bytes());
+        bytes[..16].copy_from_slice(&key_of(key, start));
         RemoteKey(bytes)
     }
 }
@@ -323,7 +372,10 @@ pub(crate) fn parse(key: &RemoteKey) -> (u64, u64) {
 impl Drop for Registered {
     fn drop(&mut self) {
         // A fork's copy of the provider shares its files with the rank, to which the memory is.
-        if !self.members.is_fork() {
+        if !self.device.members.is_fork() {
+            // Before it is closed: who asks then is told that it is gone.
+            let (key, start) = self.exposed.key();
+            lock(&self.device.keys).remove(&key_of(key, start));
             // SAFETY: dropped here only.
             unsafe { ManuallyDrop::drop(&mut self.exposed) };
         }

@@ -21,8 +21,12 @@ pub(crate) const CUT: [i32; 6] = [
 /// Those of [`CUT`] that say that the connection was over before.
 pub(crate) const UNSENT: [i32; 3] = [libc::ENOTCONN, libc::EPIPE, libc::ESHUTDOWN];
 
-/// A transfer that was cut off once more has been refused: it was alone the last two times.
+/// Each time that a transfer was cut off so often, its target is asked whether it has the key: the
+/// first time something else may have been refused, from the second on it was alone.
 const CUTS: u32 = 2;
+
+/// So often a transfer is cut off at most whose key is there, as its target says.
+const CUTS_MOST: u32 = 32;
 
 /// So often a transfer is tried again for which there is no connection.
 const UNSENT_MOST: u32 = 1000;
@@ -60,10 +64,14 @@ pub(crate) struct UnderWay {
     /// Memory of a direct transfer, or where the bytes that a slot gets go; otherwise of no use.
     pub(crate) local: Lent,
     pub(crate) far: Far,
+    /// Where the memory of that key begins, as the provider counts.
+    pub(crate) start: u64,
     /// How often the connection ended while it was under way, from the second time on with nothing
     /// else of its peer beside it; and how often there was none.
     pub(crate) cuts: u32,
     pub(crate) unsent: u32,
+    /// It waits for its target to say whether that has the key.
+    pub(crate) queries: bool,
     /// Its peer was cut off: nobody hears of it.
     pub(crate) is_cut: bool,
 }
@@ -74,10 +82,18 @@ impl UnderWay {
         self.cuts + self.unsent > 0 && !self.is_cut
     }
 
-    /// Whether a connection that ends now has refused it.
-    pub(crate) fn is_refusable(&self) -> bool {
-        self.cuts == CUTS
+    /// What its target calls the memory.
+    pub(crate) fn key(&self) -> Key {
+        key_of(self.far.key, self.start)
     }
+}
+
+/// A key as ranks tell each other.
+pub(crate) type Key = [u8; 16];
+
+/// That of the provider, and where the memory begins.
+pub(crate) fn key_of(key: u64, start: u64) -> Key {
+    ((u128::from(start) << 64) | u128::from(key)).to_le_bytes()
 }
 
 impl<S> Flights<S> {
@@ -111,30 +127,32 @@ impl<S> Flights<S> {
     }
 
     /// Lets a transfer wait that failed with that error, or gives it back if it is not to be tried
-    /// again.
+    /// again. Says whether the target is to be asked for its key first.
     pub(crate) fn fail(
         &mut self,
         (slot, mut failed): (S, UnderWay),
         code: i32,
         now: Instant,
-    ) -> Result<(), (S, UnderWay)> {
+    ) -> Result<bool, (S, UnderWay)> {
         let is_unsent = UNSENT.contains(&code);
         // What may have been combined already is not combined twice.
         let may_be_twice = is_unsent || matches!(failed.work, Work::Move(_));
         let (count, most) = match is_unsent {
             true => (&mut failed.unsent, UNSENT_MOST),
-            false => (&mut failed.cuts, CUTS),
+            false => (&mut failed.cuts, CUTS_MOST),
         };
         if failed.is_cut || !CUT.contains(&code) || !may_be_twice || *count == most {
             return Err((slot, failed));
         }
         *count += 1;
+        let queries = !is_unsent && count.is_multiple_of(CUTS);
+        failed.queries = queries;
         self.cancelled_at.insert(failed.peer, now);
         let is_later =
             |(_, other): &(S, UnderWay)| other.peer == failed.peer && other.posted > failed.posted;
         let place = self.again.iter().position(is_later).unwrap_or(self.again.len());
         self.again.insert(place, (slot, failed));
-        Ok(())
+        Ok(queries)
     }
 
     /// Whether anything is to be tried again.
@@ -142,17 +160,34 @@ impl<S> Flights<S> {
         !self.again.is_empty()
     }
 
+    /// A target says that it has a key: what waits for that is tried again.
+    pub(crate) fn has_key(&mut self, peer: WorldRank, key: &Key) {
+        let meant = self.again.iter_mut().filter(|(_, it)| it.peer == peer && it.key() == *key);
+        meant.for_each(|(_, waiting)| waiting.queries = false);
+    }
+
+    /// Takes out one that waits and is meant.
+    pub(crate) fn take_waiting(
+        &mut self,
+        is_meant: impl Fn(&UnderWay) -> bool,
+    ) -> Option<(S, UnderWay)> {
+        let place = self.again.iter().position(|(_, waiting)| is_meant(waiting))?;
+        self.again.remove(place)
+    }
+
     /// Takes out the next from `place` on that is to be tried again now: the first of a peer of
-    /// which nothing else is under way, and nothing was cancelled since a while before `now`.
+    /// which nothing else is under way that is of interest, and nothing was cancelled since a while
+    /// before `now`.
     pub(crate) fn next_again(&mut self, place: &mut usize, now: Instant) -> Option<(S, UnderWay)> {
         let is_fresh = |at: &Instant| now.saturating_duration_since(*at) < PAUSE;
         loop {
-            let peer = self.again.get(*place)?.1.peer;
+            let UnderWay { peer, queries, .. } = self.again.get(*place)?.1;
             let rests = self.cancelled_at.get(&peer).is_some_and(is_fresh);
             let mut earlier = self.again.iter().take(*place).map(|(_, waiting)| waiting);
-            let mut under_way = self.under_way.iter().flatten();
+            // Of what was cut off nobody hears whether it was refused.
+            let mut under_way = self.under_way.iter().flatten().filter(|it| !it.is_cut);
             let is_of_others = |it: &UnderWay| it.peer != peer;
-            if !rests && earlier.all(is_of_others) && under_way.all(is_of_others) {
+            if !rests && !queries && earlier.all(is_of_others) && under_way.all(is_of_others) {
                 return self.again.remove(*place);
             }
             *place += 1;

@@ -1,6 +1,6 @@
 //! What is tried again, and when.
 
-use super::{CUTS, Flights, PAUSE, UNSENT_MOST, UnderWay, Work};
+use super::{CUTS, CUTS_MOST, Flights, Key, PAUSE, UNSENT_MOST, UnderWay, Work};
 use crate::queue::Lent;
 use crate::sys::{Combining, Direction, Far};
 use rma_core::transport::{Atomic, WorldRank};
@@ -9,6 +9,7 @@ use std::time::Instant;
 
 const HERE: WorldRank = WorldRank(1);
 const THERE: WorldRank = WorldRank(2);
+const KEY: Key = [0; 16];
 
 fn transfer(peer: WorldRank, posted: u64) -> UnderWay {
     UnderWay {
@@ -18,8 +19,10 @@ fn transfer(peer: WorldRank, posted: u64) -> UnderWay {
         work: Work::Move(Direction::Write),
         local: Lent::NONE,
         far: Far { peer: 0, key: 0, at: 0 },
+        start: 0,
         cuts: 0,
         unsent: 0,
+        queries: false,
         is_cut: false,
     }
 }
@@ -115,21 +118,55 @@ fn a_peer_whose_post_fails_holds_up_no_other() {
     assert_eq!(round(&mut flights, None, now + PAUSE), [0]);
 }
 
-/// What was cut off while alone has been refused; what never had a connection is given up.
+/// What never has a connection is given up, and so is what connections always take with them.
 #[test]
 fn how_often_it_is_tried() {
-    for (code, most) in [(libc::ECANCELED, CUTS), (libc::EPIPE, UNSENT_MOST)] {
+    for (code, most) in [(libc::ECANCELED, CUTS_MOST), (libc::EPIPE, UNSENT_MOST)] {
         let (mut flights, mut now) = (Flights::new(1), Instant::now());
         let mut failed = transfer(HERE, 0);
         for _ in 0..most {
-            assert!(!failed.is_refusable());
             assert!(flights.fail((0, failed), code, now).is_ok());
             now += PAUSE;
+            flights.has_key(HERE, &KEY);
             failed = flights.next_again(&mut 0, now).unwrap().1;
         }
-        assert_eq!(failed.is_refusable(), code == libc::ECANCELED);
         assert!(flights.fail((0, failed), code, now).is_err());
     }
+}
+
+/// Each time that it was cut off while alone, its target is asked, and nothing is tried meanwhile.
+#[test]
+fn a_target_says_whether_it_has_a_key() {
+    let (mut flights, mut now) = (Flights::new(1), Instant::now());
+    let mut failed = transfer(HERE, 0);
+    for round in 1..=2 * CUTS {
+        let queries = flights.fail((0, failed), libc::ECANCELED, now).ok();
+        assert_eq!(queries, Some(round % CUTS == 0), "round {round}");
+        now += PAUSE;
+        if queries == Some(true) {
+            assert!(flights.next_again(&mut 0, now).is_none(), "not before the answer");
+            flights.has_key(THERE, &KEY);
+            flights.has_key(HERE, &[8; 16]);
+            assert!(flights.next_again(&mut 0, now).is_none(), "that was of another");
+            flights.has_key(HERE, &KEY);
+        }
+        failed = flights.next_again(&mut 0, now).unwrap().1;
+    }
+    // The answer is that it is gone.
+    assert!(flights.fail((0, failed), libc::ECANCELED, now).is_ok());
+    assert!(flights.take_waiting(|it| it.queries).is_none(), "it was not asked for");
+    assert!(flights.take_waiting(|it| it.peer == HERE).is_some() && !flights.is_waiting());
+}
+
+/// What was cut off, and is under way still, is nobody's: it keeps nothing from being tried again.
+#[test]
+fn what_is_cut_off_holds_up_nothing() {
+    let (mut flights, now) = (Flights::new(2), Instant::now());
+    flights.begin(0, transfer(HERE, 0));
+    assert!(flights.cut_off(HERE).is_empty());
+    flights.begin(1, transfer(HERE, 1));
+    fail(&mut flights, &[1], libc::ECANCELED, now);
+    assert_eq!(round(&mut flights, None, now + PAUSE), [1]);
 }
 
 /// An atomic that a connection took with it may have happened; one that never had one has not.

@@ -8,10 +8,15 @@ pub(crate) const HEADER: usize = 16;
 pub(crate) enum Kind {
     /// One of the core.
     Data,
-    /// The sender leaves: how many of those it sent here follows, a `u64`. Asks for `Heard`.
+    /// The sender leaves: how many of those it sent here follows, a `u64`, and its address. Asks
+    /// for `Heard`.
     Farewell,
     /// All of those have arrived.
     Heard,
+    /// Is memory of the key that follows still reached? Asks for `KeyTold`.
+    KeyQuery,
+    /// Of the key that follows: a byte behind it, 1 if it is.
+    KeyTold,
 }
 
 /// What stands in front.
@@ -29,6 +34,8 @@ impl Header {
             Kind::Data => 1,
             Kind::Farewell => 2,
             Kind::Heard => 3,
+            Kind::KeyQuery => 4,
+            Kind::KeyTold => 5,
         };
         let mut bytes = [0; HEADER];
         bytes[..8].copy_from_slice(&self.job.to_le_bytes());
@@ -48,6 +55,8 @@ impl Header {
             1 => Kind::Data,
             2 => Kind::Farewell,
             3 => Kind::Heard,
+            4 => Kind::KeyQuery,
+            5 => Kind::KeyTold,
             _ => return None,
         };
         let header = Self { job: its, from: u32::from_le_bytes(*from), kind };
@@ -61,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_header_is_what_it_was() {
-        for kind in [Kind::Data, Kind::Farewell, Kind::Heard] {
+        for kind in [Kind::Data, Kind::Farewell, Kind::Heard, Kind::KeyQuery, Kind::KeyTold] {
             let header = Header { job: 0x0123_4567_89ab_cdef, from: 6, kind };
             let mut message = header.to_bytes().to_vec();
             message.extend(b"rest");

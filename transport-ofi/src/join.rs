@@ -1,6 +1,7 @@
 //! How a rank joins the others of its job over libfabric.
 #![allow(unsafe_code)] // room: composes transports, declares what a caller promises
 
+use crate::book::{self, Book, Directory};
 use crate::card::Card;
 use crate::device::{Device, Memory};
 use crate::objects::{Doze, Line, Membership};
@@ -135,7 +136,8 @@ fn open(config: &OfiConfig<'_>) -> Result<Found, OfiError> {
 
 /// Has `near` reach the ranks that are not near by messages over libfabric. **Collective** over
 /// the ranks of the job: `exchange` is the bootstrap's all-gather, which gives every rank the bytes
-/// of all, as how many in a row said the same, and what. It is called once.
+/// of all, as how many in a row said the same, and what. It is called once, and most ranks say the
+/// same: where each is reached is told by the directory, when a peer is first talked to.
 ///
 /// # Errors
 ///
@@ -144,35 +146,38 @@ fn open(config: &OfiConfig<'_>) -> Result<Found, OfiError> {
 /// # Safety
 ///
 /// `exchange` gives what the ranks of this job gave to theirs, by rank, and each rank joins once.
-pub unsafe fn join<E>(
+pub unsafe fn join<D: Directory>(
     near: Transport,
     config: &OfiConfig<'_>,
-    exchange: impl FnOnce(&[u8]) -> Result<Vec<(u32, Vec<u8>)>, E>,
-) -> Result<Transport, OfiJoinError<E>> {
-    let number = random().map_err(OfiError::random);
-    let (mine, opened) = match number.and_then(|number| Ok((number, open(config)?))) {
-        Ok((number, opened)) => {
-            let address = opened.ends.0.address().to_vec();
-            let (provider, has_memory) = (opened.provider.clone(), opened.no_memory.is_none());
-            let atomics = opened.opened.atomics();
-            (Card::Open { number, provider, address, has_memory, atomics }, Ok(opened))
-        }
-        Err(error) => (Card::Closed(error.to_string()), Err(error)),
-    };
-    let said = exchange(&mine.to_bytes()).map_err(OfiJoinError::Exchange)?;
-    let Found { opened, ends, no_memory, max_message, provider, version } = opened?;
+    directory: Arc<D>,
+    exchange: impl FnOnce(&[u8]) -> Result<Vec<(u32, Vec<u8>)>, D::Error>,
+) -> Result<Transport, OfiJoinError<D::Error>> {
     let Parts { job, messages, sleep, members, shared, cma, remote, agent, views } =
         near.into_parts();
+    let (rank, size) = (job.rank, job.size);
+    let (mine, opened) = introduce(rank, config);
+    let waker = Arc::new(OnceLock::new());
+    // Before the exchange: whose query comes behind it gets an answer.
+    let opened = match opened {
+        Ok(opened) => {
+            let of_job = ((rank, size), waker.clone());
+            let book = publish(directory, opened.ends.0.address(), of_job)?;
+            Ok((opened, book))
+        }
+        Err(error) => Err(error),
+    };
+    let said = exchange(&mine.to_bytes()).map_err(OfiJoinError::Exchange)?;
+    let (found, book) = opened?;
+    let Found { opened, ends, no_memory, max_message, provider, version } = found;
     let told = read(&said, job.size, &provider, ends.0.address().len())?;
     let mut what = describe(&ends.0, opened.progresses(), &provider, version);
-    let addresses: Arc<[u8]> = told.addresses.into();
     let bell = Bell::new().map_err(|errno| refused("an eventfd", errno.raw_os_error()))?;
-    let (bell, waker) = (Arc::new(bell), Arc::new(OnceLock::new()));
-    let bells = (bell.clone(), waker.clone());
+    let bell = Arc::new(bell);
+    let bells = (bell.clone(), waker);
     // All ranks have one, or none: they agree on its use when they make windows.
     let device = match (no_memory, told.without_memory) {
         (None, None) => {
-            let ends = (ends.0.clone(), addresses.clone());
+            let ends = (ends.0.clone(), book.clone());
             let its = (&*provider, max_message, told.atomics);
             let device = Device::new(opened, its, ends, members.clone(), bells.clone());
             let device = device.map_err(|errno| refused("an epoll", errno.raw_os_error()))?;
@@ -189,7 +194,7 @@ pub unsafe fn join<E>(
     };
     let its = (job.rank, told.job);
     let farewell = config.farewell.unwrap_or(FAREWELL).min(FAREWELL);
-    let port = Port::new(ends, its, addresses, members, bells, (device, farewell));
+    let port = Port::new(ends, its, book, members, bells, (device, farewell));
     let port = Arc::new(port);
     let membership = Arc::new(Membership(port.clone()));
     let is_crowded = sleep.is_crowded();
@@ -208,6 +213,39 @@ pub unsafe fn join<E>(
     let near = unsafe { Transport::from_parts(near) };
     // SAFETY: both are this rank's; the cards are in the order of ranks, says the caller.
     unsafe { near.beside(|waker| network(&port, waker, (what, is_crowded), membership)) }
+}
+
+/// What this rank has, and what it tells the others of that.
+fn introduce(rank: WorldRank, config: &OfiConfig<'_>) -> (Card, Result<Found, OfiError>) {
+    // Rank 0's is the job's; what others say alike is told once.
+    let number = if rank == WorldRank(0) { random().map_err(OfiError::random) } else { Ok(0) };
+    match number.and_then(|number| Ok((number, open(config)?))) {
+        Ok((number, opened)) => {
+            let address_len = opened.ends.0.address().len() as u16;
+            let (provider, has_memory) = (opened.provider.clone(), opened.no_memory.is_none());
+            let atomics = opened.opened.atomics();
+            (Card::Open { number, provider, address_len, has_memory, atomics }, Ok(opened))
+        }
+        Err(error) => (Card::Closed(error.to_string()), Err(error)),
+    }
+}
+
+/// Tells the directory where this rank is, and has a book of what it says of others.
+fn publish<D: Directory>(
+    directory: Arc<D>,
+    address: &[u8],
+    ((rank, size), waker): ((WorldRank, u32), Arc<OnceLock<Waker>>),
+) -> Result<Arc<Book>, OfiJoinError<D::Error>> {
+    let its = directory.clone();
+    let query = Box::new(move |peer: WorldRank| its.query(peer));
+    let book = Arc::new(Book::new((size, address.len()), query, waker));
+    // The book keeps the directory, and not the other way round.
+    let hears = Arc::downgrade(&book);
+    let told = move |peer, card: &[u8]| {
+        hears.upgrade().iter().for_each(|book| book.told(peer, card));
+    };
+    let published = directory.publish(&book::card(rank, address), Box::new(told));
+    published.map(|()| book).map_err(OfiJoinError::Exchange)
 }
 
 fn refused<E>(what: &'static str, errno: i32) -> OfiJoinError<E> {
@@ -233,8 +271,6 @@ fn network<E>(
 struct Told {
     /// The job's number.
     job: u64,
-    /// Addresses of all ranks, one behind the other.
-    addresses: Vec<u8>,
     /// The first rank whose memory is not reached, if there is one.
     without_memory: Option<WorldRank>,
     /// What the providers of all ranks combine.
@@ -251,7 +287,7 @@ fn read<E>(
     if all != size as usize {
         return Err(OfiJoinError::Count { got: all, size });
     }
-    let (mut job, mut addresses, mut at) = (None, Vec::new(), 0);
+    let (mut job, mut at) = (None, 0);
     let (mut without_memory, mut of_all) = (None, None);
     for (count, card) in said {
         let rank = WorldRank(at);
@@ -263,11 +299,10 @@ fn read<E>(
                     mine: mine.to_owned(),
                 });
             }
-            Some(Card::Open { number, address, has_memory, atomics, .. })
-                if address.len() == len && *count == 1 =>
+            Some(Card::Open { number, address_len, has_memory, atomics, .. })
+                if usize::from(address_len) == len =>
             {
                 job.get_or_insert(number);
-                addresses.extend(address);
                 without_memory = without_memory.or((!has_memory).then_some(rank));
                 of_all = Some(of_all.map_or(atomics, |of_all: Atomics| of_all.and(atomics)));
             }
@@ -277,8 +312,7 @@ fn read<E>(
         at += count;
     }
     let atomics = of_all.unwrap_or_default();
-    job.map(|job| Told { job, addresses, without_memory, atomics })
-        .ok_or(OfiJoinError::Count { got: 0, size })
+    job.map(|job| Told { job, without_memory, atomics }).ok_or(OfiJoinError::Count { got: 0, size })
 }
 
 /// What `explain` says of it.
@@ -318,71 +352,5 @@ pub(crate) fn random() -> rustix::io::Result<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{OfiJoinError, Told, read};
-    use crate::card::Card;
-    use crate::sys::Atomics;
-    use rma_core::transport::WorldRank;
-
-    fn open(number: u64, provider: &str, address: &[u8]) -> (u32, Vec<u8>) {
-        let (provider, address) = (provider.to_owned(), address.to_vec());
-        let atomics = Atomics::default();
-        (1, Card::Open { number, provider, address, has_memory: true, atomics }.to_bytes())
-    }
-
-    fn cards(said: &[(u32, Vec<u8>)], size: u32) -> Result<Told, OfiJoinError<String>> {
-        read(said, size, "tcp", 2)
-    }
-
-    #[test]
-    fn the_number_of_a_job_is_that_of_its_first_rank() {
-        let said = [open(5, "tcp", &[1, 2]), open(6, "tcp", &[3, 4])];
-        let addresses = vec![1, 2, 3, 4];
-        let atomics = Atomics::default();
-        let told = Told { job: 5, addresses, without_memory: None, atomics };
-        assert_eq!(cards(&said, 2).unwrap(), told);
-    }
-
-    /// A device is one of all ranks: what each makes windows with.
-    #[test]
-    fn the_first_rank_without_a_device_is_told() {
-        let mut said = [1, 2, 3].map(|number| open(number, "tcp", &[1, 2]));
-        for rank in [2, 1] {
-            let (provider, address) = ("tcp".to_owned(), vec![1, 2]);
-            let atomics = Atomics::default();
-            let without = Card::Open { number: 7, provider, address, has_memory: false, atomics };
-            said[rank as usize] = (1, without.to_bytes());
-            assert_eq!(cards(&said, 3).unwrap().without_memory, Some(WorldRank(rank)));
-        }
-    }
-
-    /// What a rank asks of a peer's provider, that has to have.
-    #[test]
-    fn atomics_are_those_of_all_ranks() {
-        let said = [[7, 0, 9, 0, 0, 0], [5, 1, 8, 0, 0, 0]].map(|bytes| {
-            let (provider, address) = ("tcp".to_owned(), vec![1, 2]);
-            let atomics = Atomics::from_bytes(bytes);
-            let open = Card::Open { number: 7, provider, address, has_memory: true, atomics };
-            (1, open.to_bytes())
-        });
-        let all = Atomics::from_bytes([5, 0, 8, 0, 0, 0]);
-        assert_eq!(cards(&said, 2).unwrap().atomics, all);
-    }
-
-    #[test]
-    fn cards_that_do_not_fit_together_name_the_rank() {
-        let good = open(5, "tcp", &[1, 2]);
-        let said = [good.clone(), open(6, "efa", &[3, 4])];
-        let text = cards(&said, 2).unwrap_err().to_string();
-        assert!(text.starts_with("rank 1 uses provider \"efa\", this one \"tcp\": name"), "{text}");
-        let closed = (1, Card::Closed("no libfabric".to_owned()).to_bytes());
-        let text = cards(&[good.clone(), closed], 2).unwrap_err().to_string();
-        assert_eq!(text, "rank 1 has no network: no libfabric");
-        let error = cards(&[good.clone(), open(6, "tcp", &[3])], 2).unwrap_err();
-        assert!(matches!(error, OfiJoinError::Card { rank: WorldRank(1) }));
-        let error = cards(&[(2, good.1.clone())], 2).unwrap_err();
-        assert!(matches!(error, OfiJoinError::Card { rank: WorldRank(0) }), "one address of two");
-        let error = cards(&[good], 2).unwrap_err();
-        assert!(matches!(error, OfiJoinError::Count { got: 1, size: 2 }));
-    }
-}
+#[path = "join_tests.rs"]
+mod tests;

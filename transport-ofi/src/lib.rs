@@ -14,6 +14,7 @@
 //! }
 //! ```
 
+mod book;
 mod card;
 mod choice;
 mod device;
@@ -32,6 +33,7 @@ mod sys;
 mod turns;
 mod watcher;
 
+pub use book::{Directory, Told};
 pub use choice::{Wanted, choose};
 pub use error::OfiError;
 pub use join::{OfiConfig, OfiJoinError, join};

@@ -1,17 +1,18 @@
 //! A rank's port to the network: its endpoint, what has arrived, and what is known of each peer.
 
+use crate::book::{Book, Missing};
 use crate::device::Device;
+use crate::flights::Key;
 use crate::frame::{HEADER, Header, Kind};
 use crate::sys::{Completion, Failure, Full, Passive, Slot};
 use crate::turns::Turns;
 use crate::watcher::Bell;
-use rma_core::transport::{
-    ImportError, Members, Outcome, PeerState, SubmitError, Waker, WorldRank,
-};
+use rma_core::transport::{Members, Outcome, PeerState, SubmitError, Waker, WorldRank};
+use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 /// Bytes of the largest message of the core.
@@ -21,13 +22,18 @@ pub(crate) const RECEIVES: u32 = 256;
 pub(crate) const SENDS: u32 = 128;
 /// Messages that one poll hands out.
 const POLL_MAX: usize = 64;
+/// Keys that peers may have asked for and not heard of.
+const QUERIES_MOST: usize = 4096;
+/// Why a peer has no number.
+const NOT_TAKEN: &str =
+    "the provider takes no more addresses (fi_av_insert); see the limits of memory";
 /// `lost` while no rank is.
 const NO_RANK: u64 = u64::MAX;
 
 /// What is known of a peer that this rank has had to do with.
 struct Peer {
-    /// Its number at the endpoint.
-    number: u64,
+    /// Its number at the endpoint, once something was sent there.
+    number: OnceLock<u64>,
     /// Messages of the core that it was sent, and that came from it.
     sent: AtomicU64,
     came: AtomicU64,
@@ -40,6 +46,21 @@ struct Peer {
     told: AtomicBool,
     /// Why it was lost, although nobody said that it had failed.
     lost: OnceLock<Failure>,
+}
+
+impl Peer {
+    fn new() -> Self {
+        Self {
+            number: OnceLock::new(),
+            sent: AtomicU64::new(0),
+            came: AtomicU64::new(0),
+            of_all: AtomicU64::new(u64::MAX),
+            answered: AtomicBool::new(false),
+            heard: AtomicBool::new(false),
+            told: AtomicBool::new(false),
+            lost: OnceLock::new(),
+        }
+    }
 }
 
 /// What a rank says when it leaves, and whether its peers know.
@@ -57,9 +78,10 @@ pub(crate) struct Port {
     pub(crate) endpoint: Arc<Passive>,
     pub(crate) rank: WorldRank,
     pub(crate) job: u64,
-    /// Addresses of all ranks, one behind the other.
-    pub(crate) addresses: Arc<[u8]>,
-    peers: Box<[OnceLock<Box<Peer>>]>,
+    /// Where peers are reached.
+    pub(crate) book: Arc<Book>,
+    /// Those that this rank has had to do with, and no others.
+    peers: RwLock<FxHashMap<WorldRank, Arc<Peer>>>,
     inserting: Mutex<()>,
     /// What is said of the other ranks beside the network.
     pub(crate) members: Arc<dyn Members>,
@@ -93,8 +115,10 @@ pub(crate) struct Port {
     foreign: AtomicU64,
     broken: AtomicU64,
     pub(crate) leave: Mutex<Leave>,
-    /// Peers that leave may have to be answered.
+    /// Peers that leave may have to be answered, and those that ask for a key.
     pub(crate) due: AtomicBool,
+    /// Whom to answer which key.
+    queried: Mutex<Vec<(WorldRank, Key)>>,
 }
 
 #[derive(Default)]
@@ -128,20 +152,19 @@ impl Port {
     pub(crate) fn new(
         (endpoint, mut slots): (Arc<Passive>, Vec<Slot>),
         (rank, job): (WorldRank, u64),
-        addresses: Arc<[u8]>,
+        book: Arc<Book>,
         members: Arc<dyn Members>,
         (bell, waker): (Arc<Bell>, Arc<OnceLock<Waker>>),
         (device, farewell): (Option<Arc<Device>>, Duration),
     ) -> Self {
-        let size = addresses.len() / endpoint.address().len().max(1);
         let free = slots.split_off(RECEIVES as usize);
         let reading = Reading { over: Vec::new(), rooms: slots };
         let port = Self {
             endpoint,
             rank,
             job,
-            addresses,
-            peers: (0..size).map(|_| OnceLock::new()).collect(),
+            book,
+            peers: RwLock::default(),
             inserting: Mutex::default(),
             members,
             waker,
@@ -162,6 +185,7 @@ impl Port {
             broken: AtomicU64::new(0),
             leave: Mutex::new(Leave::Stays),
             due: AtomicBool::new(false),
+            queried: Mutex::default(),
         };
         // What the provider does not take now, later reads offer again.
         port.offer(&mut lock(&port.reading).rooms);
@@ -169,7 +193,7 @@ impl Port {
     }
 
     pub(crate) fn size(&self) -> u32 {
-        self.peers.len() as u32
+        self.book.size()
     }
 
     pub(crate) fn wake(&self) {
@@ -184,8 +208,8 @@ impl Port {
     }
 
     pub(crate) fn is_lost(&self, peer: WorldRank) -> bool {
-        let peer = self.peers.get(peer.0 as usize).and_then(OnceLock::get);
-        peer.is_some_and(|peer| peer.lost.get().is_some())
+        // Most often nobody is.
+        self.lost().is_some() && self.met(peer).is_some_and(|peer| peer.lost.get().is_some())
     }
 
     /// What a user may want to know of it, in a few words.
@@ -196,35 +220,41 @@ impl Port {
             text +=
                 &format!("; dropped {foreign} messages of no rank of the job, {broken} not whole");
         }
-        let lost = self.known().filter_map(|(rank, peer)| Some((rank, peer.lost.get()?)));
-        for (rank, Failure { code, reason, .. }) in lost {
-            text += &format!("; rank {rank} was lost: {reason} (error {code})");
+        text += &self.book.shown();
+        for (rank, peer) in self.known() {
+            if let Some(Failure { code, reason, .. }) = peer.lost.get() {
+                text += &format!("; rank {rank} was lost: {reason} (error {code})");
+            }
         }
         text
     }
 
-    /// Looks the peer's address up when it is first needed.
-    fn peer(&self, rank: WorldRank) -> Option<&Peer> {
-        let place = self.peers.get(rank.0 as usize)?;
-        if let Some(peer) = place.get() {
-            return Some(peer);
+    /// A peer that this rank has had to do with.
+    fn met(&self, rank: WorldRank) -> Option<Arc<Peer>> {
+        self.peers.read().unwrap_or_else(PoisonError::into_inner).get(&rank).cloned()
+    }
+
+    /// A rank of the job, which this one has to do with from now on.
+    fn peer(&self, rank: WorldRank) -> Arc<Peer> {
+        self.met(rank).unwrap_or_else(|| {
+            let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
+            peers.entry(rank).or_insert_with(|| Arc::new(Peer::new())).clone()
+        })
+    }
+
+    /// The number of a peer's address, which is asked for when it is first needed.
+    fn number(&self, rank: WorldRank, peer: &Peer) -> Result<u64, Missing> {
+        if let Some(number) = peer.number.get() {
+            return Ok(*number);
         }
+        let address = self.book.address(rank)?;
+        // No address gets two numbers.
         let _inserting = lock(&self.inserting);
-        if place.get().is_none() {
-            let number = self.endpoint.insert(self.endpoint.nth(rank.0, &self.addresses))?;
-            let peer = Peer {
-                number,
-                sent: AtomicU64::new(0),
-                came: AtomicU64::new(0),
-                of_all: AtomicU64::new(u64::MAX),
-                answered: AtomicBool::new(false),
-                heard: AtomicBool::new(false),
-                told: AtomicBool::new(false),
-                lost: OnceLock::new(),
-            };
-            place.get_or_init(|| Box::new(peer));
+        if let Some(number) = peer.number.get() {
+            return Ok(*number);
         }
-        place.get().map(|peer| &**peer)
+        let number = self.endpoint.insert(&address).ok_or(Missing::Unknown(NOT_TAKEN))?;
+        Ok(*peer.number.get_or_init(|| number))
     }
 
     /// Sends a message of the core.
@@ -232,10 +262,9 @@ impl Port {
         if self.is_lost(to) || self.members.told(to) != PeerState::Alive {
             return Err(SubmitError::PeerFailed(to));
         }
-        let errno = libc::ENOMEM;
-        let short = ImportError::System { owner: to, call: "fi_av_insert", errno };
-        let peer = self.peer(to).ok_or(SubmitError::Unreachable(short))?;
-        match self.submit(to, peer, Kind::Data, [head, body]) {
+        let peer = self.peer(to);
+        let number = self.number(to, &peer).map_err(|missing| missing.submit(to))?;
+        match self.submit((to, number), Kind::Data, [head, body]) {
             Ok(true) => {
                 peer.sent.fetch_add(1, AcqRel);
                 Ok(())
@@ -249,14 +278,8 @@ impl Port {
     }
 
     /// False if there is no room now: who sleeps until there is will be woken.
-    fn submit(
-        &self,
-        to: WorldRank,
-        peer: &Peer,
-        kind: Kind,
-        parts: [&[u8]; 2],
-    ) -> Result<bool, Failure> {
-        if self.offer_message(to, peer, kind, parts)? {
+    fn submit(&self, to: (WorldRank, u64), kind: Kind, parts: [&[u8]; 2]) -> Result<bool, Failure> {
+        if self.offer_message(to, kind, parts)? {
             return Ok(true);
         }
         // To read makes room, and the provider's progress.
@@ -270,13 +293,12 @@ impl Port {
         }
         // Pairs with the fence in `fed`: either that sees the flag, or this the room.
         fence(SeqCst);
-        self.offer_message(to, peer, kind, parts)
+        self.offer_message(to, kind, parts)
     }
 
     fn offer_message(
         &self,
-        to: WorldRank,
-        peer: &Peer,
+        (to, number): (WorldRank, u64),
         kind: Kind,
         [head, body]: [&[u8]; 2],
     ) -> Result<bool, Failure> {
@@ -288,7 +310,7 @@ impl Port {
         bytes[HEADER..][..head.len()].copy_from_slice(head);
         bytes[HEADER + head.len()..].copy_from_slice(body);
         self.destinations[slot.index()].store(to.0, Relaxed);
-        let Err(Full(slot, failure)) = self.endpoint.send(slot, len, peer.number) else {
+        let Err(Full(slot, failure)) = self.endpoint.send(slot, len, number) else {
             return Ok(true);
         };
         lock(&self.free).push(slot);
@@ -383,21 +405,28 @@ impl Port {
                     return rooms.push(slot);
                 };
                 let from = WorldRank(header.from);
-                let Some(peer) = self.peer(from) else { return rooms.push(slot) };
+                let peer = self.peer(from);
                 brought.news = true;
-                match (header.kind, rest.first_chunk()) {
+                match (header.kind, rest.split_first_chunk()) {
                     (Kind::Data, _) => {
                         lock(&self.inbox).push_back(Arrived { slot, len, from });
                         peer.came.fetch_add(1, Release);
                         self.arrived.fetch_add(1, Release);
                         return;
                     }
-                    (Kind::Farewell, Some(count)) => {
+                    (Kind::Farewell, Some((count, address))) => {
+                        if !self.book.learn(from, address) {
+                            self.broken.fetch_add(1, Relaxed);
+                        }
                         peer.of_all.store(u64::from_le_bytes(*count), Release);
                         self.due.store(true, Release);
                         self.bell.ring();
                     }
-                    (Kind::Farewell, None) => _ = self.broken.fetch_add(1, Relaxed),
+                    (Kind::Farewell | Kind::KeyQuery | Kind::KeyTold, None) => {
+                        _ = self.broken.fetch_add(1, Relaxed);
+                    }
+                    (Kind::KeyQuery, Some(_)) => self.note_query(from, rest),
+                    (Kind::KeyTold, Some(_)) => self.note_told(from, rest),
                     (Kind::Heard, _) => {
                         peer.heard.store(true, Release);
                         self.bell.ring();
@@ -429,17 +458,21 @@ impl Port {
         if self.members.peer_state(peer) != PeerState::Alive {
             return;
         }
-        let Some(its) = self.peer(peer) else { return };
+        let its = self.peer(peer);
         if its.lost.set(failure).is_ok() {
             _ = self.lost.compare_exchange(NO_RANK, peer.0.into(), AcqRel, Relaxed);
             // Whoever waits for it hears of that at once.
+            self.device.iter().for_each(|device| device.hear_of(peer, None));
             self.wake();
         }
     }
 
-    fn known(&self) -> impl Iterator<Item = (WorldRank, &Peer)> {
-        let ranks = (0..).map(WorldRank).zip(&self.peers);
-        ranks.filter_map(|(rank, peer)| Some((rank, &**peer.get()?)))
+    /// Peers that this rank has had to do with, in order.
+    fn known(&self) -> Vec<(WorldRank, Arc<Peer>)> {
+        let peers = self.peers.read().unwrap_or_else(PoisonError::into_inner);
+        let mut known: Vec<_> = peers.iter().map(|(rank, peer)| (*rank, peer.clone())).collect();
+        known.sort_unstable_by_key(|(rank, _)| *rank);
+        known
     }
 
     /// Answers peers that leave, all of whose messages have arrived; those that are gone already
@@ -453,14 +486,87 @@ impl Port {
             }
             let is_gone = self.is_lost(rank) || self.members.peer_state(rank) != PeerState::Alive;
             let is_all_here = peer.came.load(Acquire) >= of_all;
-            let is_answered = is_gone
-                || is_all_here && self.submit(rank, peer, Kind::Heard, [&[], &[]]).unwrap_or(true);
+            let is_answered = is_gone || is_all_here && self.say_heard(rank, &peer);
             if is_answered {
                 peer.answered.store(true, Release);
             }
             all &= is_answered;
         }
         all
+    }
+
+    /// A peer asks for a key: the watcher answers.
+    fn note_query(&self, from: WorldRank, message: &[u8]) {
+        let Ok(key) = message.try_into() else {
+            self.broken.fetch_add(1, Relaxed);
+            return;
+        };
+        let mut queried = lock(&self.queried);
+        // As many as a rank may have under way, and no more, whatever a peer sends.
+        if queried.len() < QUERIES_MOST && !queried.contains(&(from, key)) {
+            queried.push((from, key));
+        }
+        drop(queried);
+        self.due.store(true, Release);
+        self.bell.ring();
+    }
+
+    /// A peer tells of a key.
+    fn note_told(&self, from: WorldRank, message: &[u8]) {
+        match (message.split_first_chunk(), &self.device) {
+            (Some((key, [has @ (0 | 1)])), Some(device)) => {
+                device.hear_of(from, Some((*key, *has == 1)));
+            }
+            _ => _ = self.broken.fetch_add(1, Relaxed),
+        }
+    }
+
+    /// Asks peers for keys, and answers those that ask. Says whether all were.
+    pub(crate) fn talk_of_keys(&self) -> bool {
+        let Some(device) = &self.device else { return true };
+        let mut all = true;
+        for (peer, key) in device.questions() {
+            if !self.say_of_key(peer, Kind::KeyQuery, &key) {
+                device.query(peer, key);
+                all = false;
+            }
+        }
+        let queried = std::mem::take(&mut *lock(&self.queried));
+        for (peer, key) in queried {
+            let told = [&key[..], &[u8::from(device.has(&key))]].concat();
+            if !self.say_of_key(peer, Kind::KeyTold, &told) {
+                self.note_query(peer, &key);
+                all = false;
+            }
+        }
+        all
+    }
+
+    /// False if it is to be tried again. A peer that cannot be told is lost.
+    fn say_of_key(&self, peer: WorldRank, kind: Kind, bytes: &[u8]) -> bool {
+        if self.is_lost(peer) || self.members.peer_state(peer) != PeerState::Alive {
+            self.device.iter().for_each(|device| device.hear_of(peer, None));
+            return true;
+        }
+        let number = match self.number(peer, &self.peer(peer)) {
+            Ok(number) => number,
+            Err(missing) => return missing != Missing::Awaited,
+        };
+        match self.submit((peer, number), kind, [bytes, &[]]) {
+            Ok(is_said) => is_said,
+            Err(failure) => {
+                self.lose(peer, failure);
+                true
+            }
+        }
+    }
+
+    /// False if it is to be tried again: a peer that cannot be told waits until it has enough.
+    fn say_heard(&self, rank: WorldRank, peer: &Peer) -> bool {
+        match self.number(rank, peer) {
+            Ok(number) => self.submit((rank, number), Kind::Heard, [&[], &[]]).unwrap_or(true),
+            Err(missing) => missing != Missing::Awaited,
+        }
     }
 
     /// Tells peers that this rank leaves how many messages it sent them. Says whether all have
@@ -477,9 +583,11 @@ impl Port {
             }
             all = false;
             if !peer.told.load(Acquire) {
-                let count = sent.to_le_bytes();
-                let said = self.submit(rank, peer, Kind::Farewell, [&count, &[]]);
-                match said {
+                // Where it sent something, the address is known. Its own goes along: who answers
+                // may have left its launcher.
+                let Some(number) = peer.number.get() else { continue };
+                let parts = [&sent.to_le_bytes()[..], self.endpoint.address()];
+                match self.submit((rank, *number), Kind::Farewell, parts) {
                     Ok(said) => peer.told.store(said, Release),
                     Err(failure) => self.lose(rank, failure),
                 }

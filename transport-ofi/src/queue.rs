@@ -4,7 +4,7 @@
 use crate::device::{
     DIRECT, DIRECT_ENDS, Device, TRANSFER_BYTES, TRANSFERS, TRANSFERS_TO_ONE, parse,
 };
-use crate::flights::{CUT, Flights, UNSENT, UnderWay, Work};
+use crate::flights::{CUT, Flights, Key, UnderWay, Work};
 use crate::lane::{Lane, Waiting};
 use crate::port::lock;
 use crate::sys::{
@@ -88,15 +88,20 @@ impl Channel {
         Ok(Self { endpoint, free, flights, numbers: FxHashMap::default() })
     }
 
-    fn number(&mut self, device: &Device, peer: WorldRank) -> Result<u64, DeviceError> {
+    /// `None` as long as the peer's address is awaited.
+    fn number(&mut self, device: &Device, peer: WorldRank) -> Result<Option<u64>, DeviceError> {
         if let Some(number) = self.numbers.get(&peer) {
-            return Ok(*number);
+            return Ok(Some(*number));
         }
-        let number = self.endpoint.insert(device.address(peer));
+        let address = match device.book.address(peer) {
+            Ok(address) => address,
+            Err(missing) => return missing.post(peer).map_or(Ok(None), Err),
+        };
         let errno = libc::ENOMEM;
+        let number = self.endpoint.insert(&address);
         let number = number.ok_or(DeviceError::System { call: "fi_av_insert", errno })?;
         self.numbers.insert(peer, number);
-        Ok(number)
+        Ok(Some(number))
     }
 
     fn is_busy(&self) -> bool {
@@ -190,17 +195,9 @@ const NO_KEY: [i32; 5] =
     [libc::EACCES, libc::ENOKEY, libc::EKEYEXPIRED, libc::EKEYREVOKED, libc::EKEYREJECTED];
 
 /// Why a transfer did not begin, or failed, of a peer that lives or not.
-/// `is_refusal` says that a connection which ended while it was under way has refused it.
-fn error_of(
-    peer: WorldRank,
-    (is_alive, is_refusal): (bool, bool),
-    &Failure { call, code, .. }: &Failure,
-) -> DeviceError {
+fn error_of(peer: WorldRank, is_alive: bool, &Failure { call, code, .. }: &Failure) -> DeviceError {
     match code {
         code if !is_alive || NO_WAY.contains(&code) => DeviceError::Unreachable(peer),
-        code if CUT.contains(&code) && is_refusal && !UNSENT.contains(&code) => {
-            DeviceError::Refused
-        }
         code if CUT.contains(&code) => DeviceError::Cancelled(peer),
         code if NO_KEY.contains(&code) => DeviceError::Refused,
         errno => DeviceError::System { call, errno },
@@ -264,7 +261,7 @@ impl State {
         if channel.flights.owes(peer) {
             return Ok(false);
         }
-        let number = channel.number(device, peer)?;
+        let Some(number) = channel.number(device, peer)? else { return Ok(false) };
         let Some(mut slot) = channel.free.pop() else { return Ok(false) };
         let (key, start) = parse(&there.key);
         let far = Far { peer: number, key, at: start.wrapping_add(there.at) };
@@ -283,8 +280,9 @@ impl State {
         let lane = self.told.lane(peer);
         let posted = lane.post();
         lane.in_slots += usize::from(!is_direct);
+        let (cuts, unsent, queries, is_cut) = (0, 0, false, false);
         let under_way =
-            UnderWay { peer, posted, id, work, local, far, cuts: 0, unsent: 0, is_cut: false };
+            UnderWay { peer, posted, id, work, local, far, start, cuts, unsent, queries, is_cut };
         channel.flights.begin(index, under_way);
         device.began();
         if let Err(Full(slot, Some(failure))) = begun {
@@ -343,8 +341,14 @@ impl Told {
         if let Err(failure) = &result
             && is_running(device, over.1.peer)
         {
+            let (peer, key) = (over.1.peer, over.1.key());
             over = match channel.flights.fail(over, failure.code, Instant::now()) {
-                Ok(()) => return false,
+                Ok(queries) => {
+                    if queries {
+                        device.query(peer, key);
+                    }
+                    return false;
+                }
                 Err(over) => over,
             };
         }
@@ -354,18 +358,13 @@ impl Told {
     /// Begins what waits to be tried again, as far as it may: whether the core has something to
     /// poll, and whether there is more room.
     fn try_again(&mut self, device: &Device, channel: &mut Channel) -> (bool, bool) {
-        let (mut came, mut is_room) = (false, false);
+        // A provider may look for a way to one that is gone for ever, and it has slots meanwhile.
+        let is_over = |it: &UnderWay| !is_running(device, it.peer);
+        let (mut came, mut is_room) =
+            self.end_waiting(device, channel, libc::EHOSTUNREACH, is_over);
         let (mut place, now) = (0, Instant::now());
         while let Some((slot, under_way)) = channel.flights.next_again(&mut place, now) {
-            let UnderWay { peer, local, work, far, .. } = under_way;
-            if !is_running(device, peer) {
-                // A provider may look for a way to it for ever, and it has slots meanwhile.
-                let gone =
-                    Failure { call: "fi_write", code: libc::ECANCELED, reason: String::new() };
-                came |= self.end(device, channel, (slot, under_way), Err(gone));
-                is_room = true;
-                continue;
-            }
+            let UnderWay { local, work, far, .. } = under_way;
             let index = slot.index();
             // SAFETY: not complete and not cut off, so the caller of `post` vouches for it.
             let begun = unsafe { channel.transfer(slot, local, work, &far) };
@@ -382,6 +381,24 @@ impl Told {
         (came, is_room)
     }
 
+    /// Ends what waits and is meant, with that error: whether the core has something to poll, and
+    /// whether there is more room.
+    fn end_waiting(
+        &mut self,
+        device: &Device,
+        channel: &mut Channel,
+        code: i32,
+        is_meant: impl Fn(&UnderWay) -> bool,
+    ) -> (bool, bool) {
+        let (mut came, mut is_room) = (false, false);
+        while let Some(over) = channel.flights.take_waiting(&is_meant) {
+            let why = Failure { call: "fi_writemsg", code, reason: String::new() };
+            came |= self.end(device, channel, over, Err(why));
+            is_room = true;
+        }
+        (came, is_room)
+    }
+
     /// A transfer is complete, or has failed; true if the core has something to poll.
     fn end(
         &mut self,
@@ -390,7 +407,6 @@ impl Told {
         (slot, under_way): (Slot, UnderWay),
         result: Result<(), Failure>,
     ) -> bool {
-        let is_refusal = under_way.is_refusable();
         let UnderWay { peer, posted, id, work, local, is_cut, .. } = under_way;
         let is_slot = local.len <= TRANSFER_BYTES;
         let is_fetched = is_slot && work != Work::Move(Direction::Write) && local.len > 0;
@@ -407,8 +423,7 @@ impl Told {
         if is_cut {
             return false;
         }
-        let state = |peer| (is_running(device, peer), is_refusal);
-        let result = result.map_err(|failure| error_of(peer, state(peer), &failure));
+        let result = result.map_err(|failure| error_of(peer, is_running(device, peer), &failure));
         let told = id.map(|id| (peer, id, result));
         if let (None, Err(error)) = (id, result) {
             lane.lose(posted, error);
@@ -455,6 +470,32 @@ impl Queue {
         // Who has it reads, or posts and reads later.
         let Ok(mut state) = self.state.try_lock() else { return (false, true) };
         (state.read(&self.device), state.refused)
+    }
+
+    /// What a target says of a key that was asked for: whether it has it, or, if it cannot be
+    /// asked, nothing. True if the core has something to poll, or room that it was refused.
+    pub(crate) fn hear_of(&self, peer: WorldRank, key: Option<(Key, bool)>) -> bool {
+        let device = &*self.device;
+        let mut state = self.lock();
+        let State { slots, direct, told, refused, .. } = &mut *state;
+        let (mut came, mut is_room) = (false, false);
+        for channel in std::iter::once(slots).chain(direct.iter_mut().map(|(_, channel)| channel)) {
+            let code = match key {
+                Some((key, true)) => {
+                    channel.flights.has_key(peer, &key);
+                    continue;
+                }
+                Some((_, false)) => libc::EKEYREJECTED,
+                None => libc::EHOSTUNREACH,
+            };
+            let is_meant = |it: &UnderWay| {
+                it.queries && it.peer == peer && key.is_none_or(|(key, _)| it.key() == key)
+            };
+            let (told, room) = told.end_waiting(device, channel, code, is_meant);
+            came |= told;
+            is_room |= room;
+        }
+        came || is_room && std::mem::take(refused)
     }
 
     /// Whether something is under way, and whether the files of all its endpoints may be waited
@@ -607,17 +648,16 @@ mod tests {
         let peer = WorldRank(3);
         let (cut, gone) = (DeviceError::Cancelled(peer), DeviceError::Unreachable(peer));
         let broken = DeviceError::System { call: "fi_writemsg", errno: libc::EIO };
-        for (code, state, expected) in [
-            (libc::EKEYREJECTED, (true, false), DeviceError::Refused),
-            (libc::ECANCELED, (true, false), cut),
-            (libc::ECANCELED, (true, true), DeviceError::Refused),
-            (libc::ENOTCONN, (true, true), cut),
-            (libc::EIO, (true, true), broken),
-            (libc::ETIMEDOUT, (true, true), gone),
-            (libc::ECANCELED, (false, true), gone),
+        for (code, is_alive, expected) in [
+            (libc::EKEYREJECTED, true, DeviceError::Refused),
+            (libc::ECANCELED, true, cut),
+            (libc::ENOTCONN, true, cut),
+            (libc::EIO, true, broken),
+            (libc::ETIMEDOUT, true, gone),
+            (libc::ECANCELED, false, gone),
         ] {
             let failure = Failure { call: "fi_writemsg", code, reason: String::new() };
-            assert_eq!(error_of(peer, state, &failure), expected, "{code} {state:?}");
+            assert_eq!(error_of(peer, is_alive, &failure), expected, "{code} {is_alive}");
         }
     }
 }

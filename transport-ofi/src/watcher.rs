@@ -211,7 +211,7 @@ fn sleep(port: &Port, timeout: Option<Duration>) -> bool {
 
 /// Takes part in the leaving of peers and of this rank; false if there is more to do soon.
 fn tend(port: &Port, deadline: &mut Option<Instant>) -> bool {
-    let mut is_settled = true;
+    let mut is_settled = port.talk_of_keys();
     if port.due.swap(false, Relaxed) && !port.answer_farewells() {
         port.due.store(true, Release);
         is_settled = false;

@@ -31,8 +31,25 @@ pub(crate) struct Neighbour {
     imports: Mutex<Imports>,
     /// When the operating system was asked last, in nanoseconds.
     looked: AtomicU64,
-    /// What the probe of copying by address found: the process, or why not.
-    reaches: OnceLock<Result<OwnedFd, Errno>>,
+    /// What the probe of copying by address found, or why not.
+    reaches: OnceLock<Result<Process, Errno>>,
+}
+
+/// A process whose memory is copied by address.
+#[derive(Debug)]
+enum Process {
+    /// That of this rank, which is there as long as it asks.
+    Own,
+    Other(OwnedFd),
+}
+
+impl Process {
+    fn has_ended(&self) -> bool {
+        match self {
+            Self::Own => false,
+            Self::Other(process) => segment::exited(process),
+        }
+    }
 }
 
 /// A peer's segment in this address space.
@@ -96,25 +113,28 @@ impl Neighbour {
         self.process().map(|_| ())
     }
 
-    fn process(&self) -> Result<&OwnedFd, Errno> {
+    fn process(&self) -> Result<&Process, Errno> {
         self.reaches.get_or_init(|| self.probe()).as_ref().map_err(|errno| *errno)
     }
 
     /// Copies the header of its control segment, which also shows that it is the right process.
-    fn probe(&self) -> Result<OwnedFd, Errno> {
+    fn probe(&self) -> Result<Process, Errno> {
         let Card { rank, size, pid, address, .. } = self.card;
-        let process = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+        let process = match pid == rustix::process::getpid() {
+            true => Process::Own,
+            false => Process::Other(rustix::process::pidfd_open(pid, PidfdFlags::empty())?),
+        };
         let mut found = [0; HEADER_LEN];
         cma::read(pid, address, &mut found)?;
         // If it has not ended, the number was its own when it was opened and when it was read.
-        let right = found == header_bytes(rank, size) && !segment::exited(&process);
+        let right = found == header_bytes(rank, size) && !process.has_ended();
         if right { Ok(process) } else { Err(Errno::SRCH) }
     }
 
     /// The number by which to copy. The system gives it to another process once the process has
     /// ended, so each copy asks for it.
     fn pid_for_copy(&self) -> Result<Pid, Errno> {
-        if segment::exited(self.process()?) { Err(Errno::SRCH) } else { Ok(self.card.pid) }
+        if self.process()?.has_ended() { Err(Errno::SRCH) } else { Ok(self.card.pid) }
     }
 
     pub(crate) fn copy_from(&self, address: u64, bytes: &mut [u8]) -> Result<(), Errno> {

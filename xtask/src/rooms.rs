@@ -113,6 +113,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("transport-shm/src/join.rs", "what a caller promises of the exchange"),
     room("transport-shm/src/shm_tests.rs", "vouches for the exchange of its ranks"),
     room("tests/programs/fork.rs", "forks"),
+    room("conformance/tests/relay/mod.rs", "names the end of a tunnel"),
     room("conformance/tests/ofi_threads.rs", "vouches for memory that a window is made of"),
     room("conformance/src/created.rs", "vouches for memory that windows are made of"),
     room("conformance/src/generated/windows.rs", "vouches for memory that windows are made of"),
@@ -145,6 +146,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("transport-sim/src/region.rs", "zeroed memory of a simulated rank"),
     room("transport-sim/src/sim.rs", "implements the unsafe trait Shared"),
     room("transport-sim/tests/suite/common.rs", "sends messages that no core receives"),
+    room("transport-sim/tests/suite/direct.rs", "makes transports of other parts"),
     room("transport-sim/tests/suite/memory.rs", "reads and writes simulated regions"),
     room("transport-sim/tests/suite/party.rs", "registers memory and posts transfers"),
 ];

@@ -26,7 +26,7 @@ rma_conformance::suite!(OfiMixed);
 /// Generated programs.
 #[test]
 fn generated_programs() {
-    if ofi::is_here("generated_programs") {
+    if ofi::is_here() {
         generated::play::<OfiMixed>("ofi_mixed", 100);
     }
 }

@@ -2,9 +2,12 @@
 use rma::{Config, Op, Path, Rank, TransportKind, Universe};
 use rma_conformance::shared::refused;
 use rma_conformance::{Exception, Harness};
-use rma_transport_ofi::Libfabric;
-use std::io::{self, Write};
 use std::marker::PhantomData;
+
+#[path = "../../../tests/libfabric/mod.rs"]
+mod libfabric;
+
+pub(crate) use libfabric::is_here;
 
 /// Settings of a job on so many nodes, by that provider; of one node, each rank is a node.
 pub(crate) fn config(provider: &str, nodes: u32) -> Config {
@@ -18,25 +21,15 @@ pub(crate) fn config(provider: &str, nodes: u32) -> Config {
 /// and pass.
 pub(crate) struct WhereLibfabricIs<H>(PhantomData<H>);
 
-/// Whether libfabric is here.
-pub(crate) fn is_here(name: &str) -> bool {
-    let loaded = Libfabric::load();
-    if let Err(error) = &loaded {
-        // Not through the macros, whose output the test framework hides.
-        _ = writeln!(io::stderr(), "test {name} does not run here: {error}");
-    }
-    loaded.is_ok()
-}
-
 impl<H: Harness> Harness for WhereLibfabricIs<H> {
     fn run(name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
-        if is_here(name) {
+        if is_here() {
             H::run(name, ranks, body);
         }
     }
 
     fn run_failing(name: &str, ranks: u32, victim: u32, body: &(dyn Fn(Universe) + Sync)) {
-        if is_here(name) {
+        if is_here() {
             H::run_failing(name, ranks, victim, body);
         }
     }

@@ -24,7 +24,7 @@ rma_conformance::suite!(OfiProcesses);
 /// Generated programs.
 #[test]
 fn generated_programs() {
-    if ofi::is_here("generated_programs") {
+    if ofi::is_here() {
         processes::play::<Far>("ofi_processes", 100);
     }
 }

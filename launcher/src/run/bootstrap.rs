@@ -171,7 +171,11 @@ async fn listen_to(rank: u32, mut from: OwnedReadHalf, shared: &Shared, waits: &
     let mut has_left = false;
     while let Ok(message) = read(&mut from, FRAME_MAX).await {
         match message {
-            ToLauncher::Gather { .. } | ToLauncher::Note { .. } | ToLauncher::Leave { .. }
+            ToLauncher::Gather { .. }
+            | ToLauncher::Card { .. }
+            | ToLauncher::Query { .. }
+            | ToLauncher::Note { .. }
+            | ToLauncher::Leave { .. }
                 if has_left =>
             {
                 return;
@@ -183,6 +187,8 @@ async fn listen_to(rank: u32, mut from: OwnedReadHalf, shared: &Shared, waits: &
                 }
                 shared.tell(Input::Part { rank, mine });
             }
+            ToLauncher::Card { card } => shared.tell(Input::Card { rank, card }),
+            ToLauncher::Query { rank: of } => shared.tell(Input::Query { rank, of }),
             ToLauncher::Note { text } => shared.tell(Input::Note(text)),
             ToLauncher::Leave { failed, missed } => {
                 shared.tell(Input::Event(Event::Left { rank, failed, missed }));

@@ -24,6 +24,7 @@ use super::query::{self, JobView};
 use super::report::{Ending, Report, RunError};
 use super::spec::{Output, Spec};
 use super::{config, cpus, groups, program, signals, start, topology};
+use crate::cards::Cards;
 use crate::client::Fate;
 use crate::gather::{Answer, Gather};
 use crate::notes::Notes;
@@ -61,6 +62,10 @@ pub(super) enum Input {
     Joined { rank: u32, process: u32, answers: UnboundedSender<Frame> },
     /// A rank's part of an exchange.
     Part { rank: u32, mine: Vec<u8> },
+    /// Where a rank is reached.
+    Card { rank: u32, card: Vec<u8> },
+    /// A rank asks where another is.
+    Query { rank: u32, of: u32 },
     /// A caller at the port was refused.
     Refused(String),
     /// All that a rank has sent has arrived, or never will.
@@ -101,6 +106,7 @@ pub(super) struct Driver<'a> {
     pub(super) machine: Machine,
     arrivals: Arrivals,
     pub(super) gather: Gather,
+    cards: Cards,
     answers: Vec<Option<UnboundedSender<Frame>>>,
     /// The processes of ranks that have joined.
     pub(super) joined: Vec<Option<u32>>,
@@ -256,6 +262,7 @@ impl<'a> Driver<'a> {
             machine: Machine::new(spec.ranks, spec.timeout, spec.kill_after, spec.on_failure),
             arrivals: Arrivals::new(spec.ranks),
             gather: Gather::new(spec.ranks),
+            cards: Cards::new(spec.ranks),
             answers: (0..spec.ranks).map(|_| None).collect(),
             joined: vec![None; spec.ranks as usize],
             pmi: None,
@@ -422,6 +429,8 @@ impl Driver<'_> {
                 let answer = self.gather.handle_part(rank, mine);
                 return self.send(answer);
             }
+            Input::Card { rank, card } => return self.cards.keep(rank, card),
+            Input::Query { rank, of } => return self.send(Some(self.cards.answer(rank, of))),
             Input::Refused(why) => return self.note_refused(&why),
             Input::Note(text) => return self.note_once(text),
             Input::Pmi(told) => return self.hear_pmi(told),

@@ -24,6 +24,7 @@ use crate::transport::{Descriptor, ImportError};
 use crate::word::Word;
 use bytemuck::{Pod, Zeroable, bytes_of, try_pod_read_unaligned};
 use core::mem;
+use core::sync::atomic::AtomicBool;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -50,6 +51,10 @@ pub(super) enum OfferKind {
     /// There is nothing to be read here: the sender is in such an operation, and another rank
     /// reads what it has.
     Length = 4,
+    /// Of an operation in which ranks read from the memory of others.
+    Direct = 5,
+    /// The sender may not read the memory of all others.
+    Unreachable = 6,
 }
 
 /// What ranks do in an operation without a tree.
@@ -98,11 +103,23 @@ pub(crate) struct LaneOffer {
     unit: U32,
 }
 
+impl LaneOffer {
+    pub(super) fn is(&self, kind: OfferKind) -> bool {
+        self.kind.get() == kind as u32
+    }
+
+    pub(super) fn is_planned(&self, plan: FlatPlan) -> bool {
+        self.plan.get() == plan.0
+    }
+}
+
 /// The lanes that a communicator uses.
 #[derive(Default)]
 pub(crate) struct Lanes {
     own: Mutex<OwnState>,
     peers: Mutex<FxHashMap<Rank, FoundLane>>,
+    /// A rank may not read the memory of another, as all have heard.
+    pub(super) is_apart: AtomicBool,
 }
 
 /// The lane of a peer, and where it said that it is.
@@ -148,6 +165,7 @@ impl Drop for OutLane {
 pub(super) struct InLane {
     from: Rank,
     lane: Arc<PeerLane>,
+    /// The number of the first piece.
     first: u64,
     unit: usize,
     /// Bytes of the payload.
@@ -158,6 +176,11 @@ impl InLane {
     /// The rank that writes there.
     pub(super) fn from(&self) -> Rank {
         self.from
+    }
+
+    /// Where its words are, and the number of the first piece.
+    pub(super) fn words(&self) -> (Lane<'_>, u64) {
+        (self.lane.get(), self.first)
     }
 
     /// Bytes of each piece but the last.
@@ -224,7 +247,7 @@ impl OutLane {
 }
 
 /// A member at a lane.
-struct Member<'a> {
+pub(super) struct Member<'a> {
     comm: &'a Inner,
     what: &'static str,
     lane: Lane<'a>,
@@ -237,6 +260,10 @@ impl AtLane for Member<'_> {
 
     fn written(&self) -> &impl Word<Value = u64> {
         self.lane.written()
+    }
+
+    fn withdrawn(&self) -> &impl Word<Value = u64> {
+        self.lane.withdrawn()
     }
 
     fn read_by(&self, reader: Rank) -> &impl Word<Value = u64> {
@@ -395,7 +422,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    fn at<'a>(&'a self, lane: Lane<'a>, since: u64) -> Member<'a> {
+    pub(super) fn at<'a>(&'a self, lane: Lane<'a>, since: u64) -> Member<'a> {
         Member { comm: &self.comm().inner, what: self.what(), lane, since }
     }
 
@@ -450,6 +477,21 @@ impl Exchange<'_> {
         Ok(())
     }
 
+    /// Waits until all that this rank has written is read.
+    pub(super) fn drain_lane(&self) -> Result<()> {
+        match self.out.borrow_mut().as_mut() {
+            Some(OutLane { lane, places, since, .. }) => places.drain(&self.at(lane.get(), *since)),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes back what this rank has shown of its own memory, as far as it is not read.
+    pub(super) fn withdraw(&self) {
+        if let Some(out) = self.out.borrow().as_ref() {
+            pieces::withdraw(&self.at(out.lane.get(), out.since), out.places.next());
+        }
+    }
+
     /// No rank reads what was written in this operation from that piece on.
     pub(super) fn recall(&self, first: u64) {
         if let Some(out) = self.out.borrow_mut().as_mut() {
@@ -460,7 +502,7 @@ impl Exchange<'_> {
     /// Whether a part is the offer of an operation without a tree.
     pub(super) fn is_flat_offer(&self, part: &PayloadPart) -> bool {
         let offer = try_pod_read_unaligned::<LaneOffer>(&part.bytes);
-        part.is_offer && offer.is_ok_and(|offer| offer.kind.get() == OfferKind::Flat as u32)
+        part.is_offer && offer.is_ok_and(|offer| offer.is(OfferKind::Flat))
     }
 
     /// What `from` offers of that kind; `None` if there is nothing to be read. An error if it is
@@ -492,9 +534,9 @@ impl Exchange<'_> {
         if offer.readers.get() != self.comm().size() {
             return Err(malformed());
         }
-        let is = |kind| offer.kind.get() == kind as u32;
+        let is = |kind| offer.is(kind);
         // One that is for this rank alone says all about itself.
-        if kind != OfferKind::Alone && offer.plan.get() != self.plan.get().0 {
+        if kind != OfferKind::Alone && !offer.is_planned(self.plan.get()) {
             return Err(malformed());
         }
         if kind == OfferKind::Flat && is(OfferKind::NoLane) {

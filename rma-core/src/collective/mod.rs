@@ -7,6 +7,7 @@ mod abandon;
 mod barrier;
 mod communicator;
 mod contributions;
+mod direct;
 mod exchange;
 mod flat;
 mod hierarchy;

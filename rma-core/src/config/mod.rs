@@ -81,6 +81,16 @@ pub struct Config {
     /// Payloads of collectives of fewer bytes go by messages also inside of a node. Every rank of a
     /// job has the same.
     pub collective_lane_from: u64,
+    /// Between two ranks of a node that have a CPU each, blocks of a broadcast or an all-gather of
+    /// so many bytes and more are copied once, by the system (`process_vm_readv`) and out of the
+    /// buffer of the rank that has them, which returns when the other one has read. They go as
+    /// others do where the system lets no rank read the memory of another. Every rank of a job has
+    /// the same.
+    pub collective_direct_from: u64,
+    /// Blocks of more bytes are not copied so: ranks that fill and empty shared memory are faster
+    /// then, unless the bytes do not change from call to call. None is, if that is less than
+    /// [`collective_direct_from`](Self::collective_direct_from). Every rank of a job has the same.
+    pub collective_direct_to: u64,
     /// Targets whose size and displacement unit are remembered, per window without symmetry; of a
     /// dynamic window, regions that a device reaches. A window may have its own: hint
     /// `rma_target_cache`.
@@ -132,6 +142,8 @@ impl Default for Config {
             unexpected_bytes: 4 << 30,
             collective_lane_bytes: 1 << 20,
             collective_lane_from: 8 << 10,
+            collective_direct_from: 32 << 10,
+            collective_direct_to: 128 << 10,
             target_cache: 64,
             dynamic_regions: 1 << 16,
             device_run_bytes: None,

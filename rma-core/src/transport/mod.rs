@@ -168,8 +168,16 @@ pub enum ImportError {
     /// The peer is gone, and its memory with it.
     #[error("rank {0} is gone")]
     PeerGone(WorldRank),
+    /// Nobody says where the peer is reached.
+    #[error("where rank {owner} is reached is not known: {why}")]
+    NoAddress {
+        /// The peer.
+        owner: WorldRank,
+        /// Why, and what to do.
+        why: &'static str,
+    },
     /// The operating system refused.
-    #[error("mapping memory of rank {owner} failed in {call} (os error {errno})")]
+    #[error("memory of rank {owner} cannot be reached: {call} failed (os error {errno})")]
     System {
         /// The rank of the memory.
         owner: WorldRank,

@@ -222,6 +222,14 @@ pub enum DeviceError {
     /// The peer does not answer.
     #[error("rank {0} does not answer")]
     Unreachable(WorldRank),
+    /// Nobody says where the peer is reached.
+    #[error("where rank {peer} is reached is not known: {why}")]
+    NoAddress {
+        /// The peer.
+        peer: WorldRank,
+        /// Why, and what to do.
+        why: &'static str,
+    },
     /// The driver failed.
     #[error("the device's driver failed in {call} (os error {errno})")]
     System {

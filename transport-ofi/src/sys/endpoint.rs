@@ -8,6 +8,7 @@ use super::layout::{
     ENOSYS, Ioc, Iovec, MsgAtomic, MsgRma, RmaIoc, RmaIov,
 };
 use super::object::{AddressVector, BareEndpoint, CompletionQueue, Fabric, aligned};
+use super::opened::Caps;
 use super::slots::{Buffers, Flight, Slot};
 use std::ffi::{c_char, c_int};
 use std::os::fd::BorrowedFd;
@@ -27,6 +28,8 @@ pub(crate) struct Endpoint {
     pub(super) fabric: Arc<Fabric>,
     pub(super) file: Option<c_int>,
     pub(super) address: Vec<u8>,
+    /// What it was asked for: calls of anything else have no table.
+    pub(super) caps: Caps,
 }
 
 /// An operation that is over.
@@ -176,6 +179,7 @@ impl Endpoint {
         there: &Far,
     ) -> Result<(), Full> {
         let [_, second, third] = self.parts();
+        assert!(self.caps == Caps::Atomics, "an endpoint that was asked for with atomics");
         assert!(combining.len() <= second, "a part of a slot holds the elements");
         let (context, message) = self.buffers.slots().give(slot, Flight::Transfer);
         let Combining { datatype, op, form, count, .. } = combining;
@@ -199,11 +203,12 @@ impl Endpoint {
         // SAFETY: an open endpoint.
         let ops = unsafe { (*bare).atomic };
         let (was, desc_was) = (&raw mut was, &raw mut desc_was);
+        // Combined there, and not only answered.
+        let flags = COMPLETION | DELIVERY_COMPLETE;
         let (call, code) = match form {
             Form::Plain => {
-                // SAFETY: its table; who combines has asked for FI_ATOMIC.
+                // SAFETY: its table, which it has, as it was asked for with FI_ATOMIC.
                 let begin = unsafe { (*ops).writemsg };
-                let flags = COMPLETION | DELIVERY_COMPLETE;
                 // SAFETY: as `begin_transfer`, of one run of elements on either side; the slot is
                 // the operation's.
                 ("fi_atomicmsg", unsafe { begin(bare, message, flags) })
@@ -212,7 +217,7 @@ impl Endpoint {
                 // SAFETY: as above.
                 let begin = unsafe { (*ops).readwritemsg };
                 // SAFETY: as above, with room for as many elements.
-                let code = unsafe { begin(bare, message, was, desc_was, 1, COMPLETION) };
+                let code = unsafe { begin(bare, message, was, desc_was, 1, flags) };
                 ("fi_fetch_atomicmsg", code)
             }
             Form::Compare => {
@@ -220,8 +225,7 @@ impl Endpoint {
                 let begin = unsafe { (*ops).compwritemsg };
                 let (with, desc) = (&raw const compared, &raw mut desc_compared);
                 // SAFETY: as above, with as many elements to compare with.
-                let code =
-                    unsafe { begin(bare, message, with, desc, 1, was, desc_was, 1, COMPLETION) };
+                let code = unsafe { begin(bare, message, with, desc, 1, was, desc_was, 1, flags) };
                 ("fi_compare_atomicmsg", code)
             }
         };
@@ -259,11 +263,12 @@ impl Endpoint {
         direction: Direction,
         there: &Far,
     ) -> Result<(), Full> {
+        assert!(self.caps != Caps::Messages, "an endpoint that was asked for with memory");
         // SAFETY: an open endpoint.
         let ops = unsafe { (*self.bare.get()).rma };
         let (call, begin, flags) = match direction {
             Direction::Write => {
-                // SAFETY: its table; endpoints that transfer were asked for with FI_RMA.
+                // SAFETY: its table, which it has, as it was asked for with FI_RMA.
                 ("fi_writemsg", unsafe { (*ops).writemsg }, COMPLETION | DELIVERY_COMPLETE)
             }
             // SAFETY: as above.

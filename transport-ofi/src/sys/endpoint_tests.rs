@@ -1,19 +1,14 @@
 //! Two endpoints of one process. Where no libfabric is, or no tcp, each says so and passes.
 
 use super::*;
-use crate::sys::{Caps, Opened};
-use crate::{Libfabric, Offer, Wanted, choose};
+use crate::sys::{Caps, Opened, here};
+use crate::{Libfabric, Offer};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn tcp() -> Option<(Libfabric, Offer)> {
-    let library = Libfabric::load().map_err(|error| println!("skipped: {error}")).ok()?;
-    let offers = library.offers().unwrap();
-    let wanted = Wanted { provider: Some("tcp"), ..Wanted::default() };
-    let offer = choose(&offers, &wanted).map_err(|error| println!("skipped: {error}")).ok()?;
-    let offer = offer.clone();
-    Some((library, offer))
+    here::provider("tcp", false)
 }
 
 fn open((library, offer): &(Libfabric, Offer), count: u32) -> (Endpoint, Vec<Slot>) {

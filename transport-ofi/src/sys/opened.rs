@@ -58,8 +58,8 @@ pub(crate) struct Opened {
     host: String,
     domain: Arc<Domain>,
     modes: c_int,
-    /// Whether endpoints were asked for that combine.
-    combines: bool,
+    /// What endpoints were asked for.
+    caps: Caps,
     /// Bytes of a key.
     key_size: usize,
     /// Whether the provider makes its progress by itself.
@@ -77,13 +77,12 @@ impl Opened {
         host: Option<&str>,
         caps: Caps,
     ) -> Result<Self, OfiError> {
-        let combines = caps == Caps::Atomics;
-        let caps = match caps {
+        let asked = match caps {
             Caps::Messages => MSG,
             Caps::Memory => MSG | RMA,
             Caps::Atomics => MSG | RMA | ATOMIC,
         };
-        let found = Found(library.infos_of(offer, host, caps)?);
+        let found = Found(library.infos_of(offer, host, asked)?);
         let (provider, host) = (offer.provider.clone(), host.unwrap_or("any address").to_owned());
         let failed = |failed| refused(library, &provider, &host, failed);
         let info = found.0.first();
@@ -99,17 +98,8 @@ impl Opened {
         let domain = Arc::new(Domain::open(fabric).map_err(failed)?);
         let (library, progresses) = (*library, progress == PROGRESS_AUTO);
         let next_key = AtomicU64::new(FIRST_KEY);
-        let opened = Self {
-            library,
-            provider,
-            host,
-            domain,
-            modes,
-            combines,
-            key_size,
-            progresses,
-            next_key,
-        };
+        let opened =
+            Self { library, provider, host, domain, modes, caps, key_size, progresses, next_key };
         // Its slots would have to be registered.
         if opened.wants_registered() && modes & MR_ENDPOINT != 0 {
             return Err(opened.unfit(MEMORY_PER_ENDPOINT));
@@ -147,7 +137,7 @@ impl Opened {
 
     /// What it has of the core's atomics, if it was opened for them.
     pub(crate) fn atomics(&self) -> Atomics {
-        if !self.combines {
+        if self.caps != Caps::Atomics {
             return Atomics::default();
         }
         Atomics::query(|datatype, op, form| self.domain.query_atomic(datatype, op, form.flags()))
@@ -196,7 +186,8 @@ impl Opened {
         let bare = BareEndpoint::open(&self.domain, below)?;
         let address = bare.address()?;
         let fabric = Arc::clone(&self.domain.below);
-        let endpoint = Endpoint { bare, queue, addresses, buffers, fabric, file, address };
+        let caps = self.caps;
+        let endpoint = Endpoint { bare, queue, addresses, buffers, fabric, file, address, caps };
         Ok((endpoint, handles))
     }
 }
@@ -223,13 +214,6 @@ impl Passive {
     pub(crate) fn new(endpoint: Endpoint) -> Self {
         let endpoint = ManuallyDrop::new(endpoint);
         Self { endpoint, remains: ManuallyDrop::default() }
-    }
-
-    /// The address of that number, of `all`, one behind the other, which are as long as its own;
-    /// empty if there are fewer.
-    pub(crate) fn nth<'a>(&self, number: u32, all: &'a [u8]) -> &'a [u8] {
-        let len = self.address().len();
-        all.get(number as usize * len..).and_then(|rest| rest.get(..len)).unwrap_or(&[])
     }
 }
 

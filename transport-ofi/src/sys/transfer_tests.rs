@@ -6,9 +6,9 @@
 use super::alias::NoAlias;
 use super::atomics::Combining;
 use super::endpoint::{Completion, Direction, Endpoint, Failure, Far, Full};
+use super::here;
 use super::opened::{Caps, Exposed, Opened, Passive};
 use super::slots::Slot;
-use crate::{Libfabric, Wanted, choose};
 use rma_core::transport::Atomic;
 use rma_core::{BasicElement, Op};
 use std::ptr;
@@ -22,11 +22,8 @@ fn tcp() -> Option<Opened> {
 }
 
 fn opened(provider: &str, caps: Caps) -> Option<Opened> {
-    let library = Libfabric::load().map_err(|error| println!("skipped: {error}")).ok()?;
-    let offers = library.offers().unwrap();
-    let wanted = Wanted { provider: Some(provider), needs_rma: true, ..Wanted::default() };
-    let offer = choose(&offers, &wanted).map_err(|error| println!("skipped: {error}")).ok()?;
-    let opened = Opened::open(&library, offer, Some("127.0.0.1"), caps).unwrap();
+    let (library, offer) = here::provider(provider, true)?;
+    let opened = Opened::open(&library, &offer, Some("127.0.0.1"), caps).unwrap();
     opened.check_memory(caps).unwrap();
     Some(opened)
 }

@@ -4,6 +4,7 @@ mod atomics;
 mod common;
 mod cut_off;
 mod device;
+mod direct;
 mod faults;
 mod memory;
 mod messages;

@@ -606,6 +606,8 @@ impl Agent {
                 Word::Joined { rank }
             }
             Input::Part { rank, mine } => Word::Part { rank, mine },
+            Input::Card { rank, card } => Word::Card { rank, card },
+            Input::Query { rank, of } => Word::Query { rank, of },
             Input::Refused(why) => Word::Stranger { why },
             Input::Note(text) => Word::Note { text },
             Input::Pmi(told) => Word::Pmi { told },

@@ -320,6 +320,8 @@ impl Hosts {
             Word::Started { rank }
             | Word::Joined { rank }
             | Word::Part { rank, .. }
+            | Word::Card { rank, .. }
+            | Word::Query { rank, .. }
             | Word::Left { rank, .. }
             | Word::Departed { rank, .. }
             | Word::Disconnected { rank }
@@ -358,6 +360,8 @@ impl Hosts {
             }
             Word::Pmi { told } => return Some(Input::Pmi(told)),
             Word::Part { mine, .. } => return Some(Input::Part { rank, mine }),
+            Word::Card { card, .. } => return Some(Input::Card { rank, card }),
+            Word::Query { of, .. } => return Some(Input::Query { rank, of }),
             Word::Left { failed, missed, .. } => {
                 if failed {
                     let messages = self.rumours.gone(rank, crate::Fate::Failed);

@@ -134,6 +134,16 @@ pub(in super::super) enum Word {
         rank: u32,
         mine: Vec<u8>,
     },
+    /// Where it is reached.
+    Card {
+        rank: u32,
+        card: Vec<u8>,
+    },
+    /// It asks where that rank is.
+    Query {
+        rank: u32,
+        of: u32,
+    },
     Left {
         rank: u32,
         failed: bool,
@@ -250,6 +260,8 @@ wire_enum!(Word {
     18 = Paused { number: number },
     19 = Looked { number: number, ranks: ranks },
     20 = Pmi { told: told },
+    21 = Card { rank: rank, card: card },
+    22 = Query { rank: rank, of: of },
 });
 
 impl Task {

@@ -1,0 +1,203 @@
+//! Two pretended hosts, namespaces of the network, and a relay between them that delays packets,
+//! loses some, lets some overtake others, and cuts the way for good when it is told to. What
+//! becomes of a packet is drawn from a seed.
+#![allow(unsafe_code)] // room: names the end of a tunnel
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::ioctl::{Updater, ioctl};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Addresses of the hosts.
+pub(crate) const HOSTS: [&str; 2] = ["10.98.0.1", "10.98.0.2"];
+
+/// How long each packet takes, and how much longer those that others overtake.
+const DELAY: Duration = Duration::from_millis(1);
+const OVERTAKEN: Duration = Duration::from_millis(2);
+/// Of so many packets one is lost, and one is overtaken.
+const ONE_LOST_OF: u64 = 100;
+const ONE_OVERTAKEN_OF: u64 = 20;
+/// Bytes of the largest packet.
+const PACKET: usize = 2048;
+/// So long it sleeps at most before it looks whether it is to end.
+const NAP: Duration = Duration::from_millis(20);
+
+/// What becomes of packets.
+#[derive(Default)]
+pub(crate) struct Packets {
+    pub(crate) passed: AtomicU64,
+    pub(crate) lost: AtomicU64,
+    pub(crate) overtaken: AtomicU64,
+}
+
+#[derive(Default)]
+struct Orders {
+    is_cut: AtomicBool,
+    is_over: AtomicBool,
+    packets: Packets,
+}
+
+/// The hosts, and what is between them, as long as this lives.
+pub(crate) struct Relay {
+    namespaces: [String; 2],
+    orders: Arc<Orders>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn ip(line: &str) -> Result<String, String> {
+    let output = Command::new("ip").args(line.split(' ')).output();
+    let output = output.map_err(|error| format!("ip: {error}"))?;
+    let [said, text] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    if output.status.success() { Ok(said) } else { Err(format!("ip {line}: {text}")) }
+}
+
+/// `struct ifreq` of a tunnel.
+#[repr(C)]
+struct Request {
+    name: [u8; 16],
+    flags: u16,
+    rest: [u8; 22],
+}
+
+/// `TUNSETIFF`, which is declared for an `int` and takes a `struct ifreq`.
+const NAME_TUNNEL: rustix::ioctl::Opcode = 0x4004_54ca;
+/// `IFF_TUN | IFF_NO_PI`: whole packets of IP, and nothing before them.
+const PACKETS_ONLY: u16 = 0x1001;
+
+/// The end of a tunnel of that name.
+fn tunnel(name: &str) -> Result<File, String> {
+    let failed = |what: &str, why: String| format!("{what} of tunnel {name}: {why}");
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
+    let file =
+        options.open("/dev/net/tun").map_err(|why| failed("/dev/net/tun", why.to_string()))?;
+    let mut request = Request { name: [0; 16], flags: PACKETS_ONLY, rest: [0; 22] };
+    let room = request.name.get_mut(..name.len()).ok_or_else(|| failed("length", "16".into()))?;
+    room.copy_from_slice(name.as_bytes());
+    // SAFETY: the call reads and writes a `struct ifreq`, which has 40 bytes.
+    let named = unsafe { ioctl(&file, Updater::<NAME_TUNNEL, Request>::new(&mut request)) };
+    named.map_err(|why| failed("TUNSETIFF", why.to_string()))?;
+    Ok(file)
+}
+
+impl Relay {
+    /// Lays a way between two new hosts, as the seed says; an error is why there is none.
+    pub(crate) fn lay(seed: u64) -> Result<Relay, String> {
+        static LAID: AtomicU32 = AtomicU32::new(0);
+        let (process, number) = (std::process::id(), LAID.fetch_add(1, Relaxed));
+        let names = ["a", "b"].map(|end| format!("r{process:x}-{number}{end}"));
+        let orders = Arc::<Orders>::default();
+        let mut relay = Relay { namespaces: names.clone(), orders: orders.clone(), thread: None };
+        let mut ends = Vec::new();
+        for (name, host) in names.iter().zip(HOSTS) {
+            ip(&format!("netns add {name}"))?;
+            ends.push(tunnel(name)?);
+            ip(&format!("link set {name} netns {name}"))?;
+            ip(&format!("-n {name} addr add {host}/24 dev {name}"))?;
+            ip(&format!("-n {name} link set lo up"))?;
+            ip(&format!("-n {name} link set {name} up"))?;
+        }
+        let thread = std::thread::Builder::new().name("relay".into());
+        let thread = thread.spawn(move || carry(&ends, seed, &orders));
+        relay.thread = Some(thread.map_err(|why| why.to_string())?);
+        Ok(relay)
+    }
+
+    /// A remote shell that runs a command on the host of an address.
+    pub(crate) fn shell(&self) -> String {
+        let [first, second] = &self.namespaces;
+        format!(
+            "#!/bin/sh\ncase $1 in\n{}) on={first};;\n{}) on={second};;\nesac\n\
+             exec setsid --wait ip netns exec $on sh -c \"exec $2\"\n",
+            HOSTS[0], HOSTS[1]
+        )
+    }
+
+    /// From now on no packet passes.
+    pub(crate) fn cut(&self) {
+        self.orders.is_cut.store(true, Release);
+    }
+
+    pub(crate) fn packets(&self) -> &Packets {
+        &self.orders.packets
+    }
+
+    /// Processes that run on either host.
+    pub(crate) fn processes(&self) -> String {
+        self.namespaces.iter().map(|name| ip(&format!("netns pids {name}")).unwrap()).collect()
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.orders.is_over.store(true, Release);
+        // It has said what went wrong, if it panicked.
+        _ = self.thread.take().map(JoinHandle::join);
+        // One that could not be made is none to be removed.
+        self.namespaces.iter().for_each(|name| _ = ip(&format!("netns delete {name}")));
+    }
+}
+
+/// The next number of a seed (splitmix64).
+fn draw(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// Carries packets from either end to the other.
+fn carry(ends: &[File], mut seed: u64, orders: &Orders) {
+    let Orders { is_cut, is_over, packets } = orders;
+    // By when they are due, and those of one time in their order.
+    let mut waiting: BinaryHeap<Reverse<(Instant, u64, usize, Vec<u8>)>> = BinaryHeap::new();
+    let mut number = 0;
+    while !is_over.load(Acquire) {
+        let now = Instant::now();
+        while waiting.peek().is_some_and(|Reverse((due, ..))| *due <= now) {
+            let Some(Reverse((_, _, to, packet))) = waiting.pop() else { break };
+            // An end that is full loses it, as any network does.
+            if !is_cut.load(Acquire) && (&ends[to]).write(&packet).is_ok() {
+                packets.passed.fetch_add(1, Relaxed);
+            }
+        }
+        let next = waiting.peek().map(|Reverse((due, ..))| due.saturating_duration_since(now));
+        let pause = Timespec::try_from(next.unwrap_or(NAP).min(NAP)).ok();
+        let mut files: Vec<_> = ends.iter().map(|end| PollFd::new(end, PollFlags::IN)).collect();
+        // An interrupted sleep is one that has ended.
+        _ = poll(&mut files, pause.as_ref());
+        for (from, mut end) in ends.iter().enumerate() {
+            let mut packet = vec![0; PACKET];
+            loop {
+                match end.read(&mut packet) {
+                    Ok(len @ 1..) => {
+                        number += 1;
+                        let lot = draw(&mut seed);
+                        if lot.is_multiple_of(ONE_LOST_OF) {
+                            packets.lost.fetch_add(1, Relaxed);
+                            continue;
+                        }
+                        let mut due = Instant::now() + DELAY;
+                        if (lot / ONE_LOST_OF).is_multiple_of(ONE_OVERTAKEN_OF) {
+                            packets.overtaken.fetch_add(1, Relaxed);
+                            due += OVERTAKEN;
+                        }
+                        waiting.push(Reverse((due, number, 1 - from, packet[..len].to_vec())));
+                    }
+                    Err(why) if why.kind() == ErrorKind::Interrupted => {}
+                    _ => break,
+                }
+            }
+        }
+    }
+}

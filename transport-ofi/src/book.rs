@@ -1,0 +1,179 @@
+//! Where peers are reached: asked for when one is first talked to, and kept of those alone.
+
+use crate::port::lock;
+use rma_core::transport::{DeviceError, ImportError, SubmitError, Waker, WorldRank};
+use rustc_hash::FxHashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+/// What a directory does with a card: whose it is, and its bytes.
+pub type Told = Box<dyn Fn(WorldRank, &[u8]) + Send + Sync>;
+
+/// Who knows where the ranks of a job are reached, so that no rank knows all.
+pub trait Directory: Send + Sync + 'static {
+    /// Why this rank could not say where it is.
+    type Error;
+
+    /// Says where this rank is reached: its card, of at most 300 bytes. `told` hears the cards that
+    /// are asked for later, on any thread, also before `ask` returns. Called once, before `join`
+    /// exchanges anything.
+    ///
+    /// # Errors
+    ///
+    /// The directory's own.
+    fn publish(&self, card: &[u8], told: Told) -> Result<(), Self::Error>;
+
+    /// Asks for the card of a rank, without waiting for it. False if nobody can be asked.
+    fn query(&self, rank: WorldRank) -> bool;
+}
+
+/// So long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const SILENT: &str = "the launcher has not said it within 10 s; see whether rma-run runs";
+const GONE: &str = "the launcher cannot be asked; see whether rma-run runs";
+const OF_ANOTHER: &str = "the launcher has told of another rank; run the same build everywhere";
+const NO_ADDRESS: &str = "what the launcher tells is no address; run the same build everywhere";
+
+/// Why there is no address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// It was asked for; there is word when it is here.
+    Awaited,
+    /// It is not to be had, and why.
+    Unknown(&'static str),
+}
+
+impl Missing {
+    pub(crate) fn submit(self, owner: WorldRank) -> SubmitError {
+        match self {
+            Self::Awaited => SubmitError::Again,
+            Self::Unknown(why) => SubmitError::Unreachable(ImportError::NoAddress { owner, why }),
+        }
+    }
+
+    /// `None` as long as it is awaited.
+    pub(crate) fn post(self, peer: WorldRank) -> Option<DeviceError> {
+        match self {
+            Self::Awaited => None,
+            Self::Unknown(why) => Some(DeviceError::NoAddress { peer, why }),
+        }
+    }
+}
+
+/// What is known of one rank.
+enum Entry {
+    Queried(Instant),
+    Here(Arc<[u8]>),
+    Wrong(&'static str),
+}
+
+/// Addresses of peers that this rank has talked to.
+pub(crate) struct Book {
+    size: u32,
+    /// Bytes of an address.
+    len: usize,
+    query: Box<dyn Fn(WorldRank) -> bool + Send + Sync>,
+    waker: Arc<OnceLock<Waker>>,
+    entries: Mutex<FxHashMap<WorldRank, Entry>>,
+    /// Cards of ranks that nobody had asked for.
+    unsought: AtomicU64,
+}
+
+/// What a rank gives the directory: who it is, and where.
+pub(crate) fn card(rank: WorldRank, address: &[u8]) -> Vec<u8> {
+    [&rank.0.to_le_bytes(), address].concat()
+}
+
+impl Book {
+    /// Of a job of so many ranks, whose addresses have so many bytes.
+    pub(crate) fn new(
+        (size, len): (u32, usize),
+        query: Box<dyn Fn(WorldRank) -> bool + Send + Sync>,
+        waker: Arc<OnceLock<Waker>>,
+    ) -> Self {
+        let (entries, unsought) = (Mutex::default(), AtomicU64::new(0));
+        Self { size, len, query, waker, entries, unsought }
+    }
+
+    /// Ranks of the job.
+    pub(crate) fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// The address of a peer, which is asked for if it is not known.
+    pub(crate) fn address(&self, peer: WorldRank) -> Result<Arc<[u8]>, Missing> {
+        self.address_at(peer, Instant::now())
+    }
+
+    fn address_at(&self, peer: WorldRank, now: Instant) -> Result<Arc<[u8]>, Missing> {
+        if let Some(known) = self.known(peer, now) {
+            return known;
+        }
+        lock(&self.entries).entry(peer).or_insert(Entry::Queried(now));
+        // The directory may answer at once.
+        if !(self.query)(peer) {
+            lock(&self.entries).insert(peer, Entry::Wrong(GONE));
+        }
+        self.known(peer, now).unwrap_or(Err(Missing::Awaited))
+    }
+
+    fn known(&self, peer: WorldRank, now: Instant) -> Option<Result<Arc<[u8]>, Missing>> {
+        Some(match lock(&self.entries).get(&peer)? {
+            Entry::Here(address) => Ok(address.clone()),
+            Entry::Wrong(why) => Err(Missing::Unknown(why)),
+            Entry::Queried(since) if now.saturating_duration_since(*since) > PATIENCE => {
+                Err(Missing::Unknown(SILENT))
+            }
+            Entry::Queried(_) => Err(Missing::Awaited),
+        })
+    }
+
+    /// The directory tells where a rank is. Only what was asked for is taken, and once.
+    pub(crate) fn told(&self, peer: WorldRank, card: &[u8]) {
+        if let Some(entry @ Entry::Queried(_)) = lock(&self.entries).get_mut(&peer) {
+            *entry = match card.split_first_chunk() {
+                Some((owner, _)) if u32::from_le_bytes(*owner) != peer.0 => {
+                    Entry::Wrong(OF_ANOTHER)
+                }
+                Some((_, address)) if address.len() == self.len => Entry::Here(address.into()),
+                _ => Entry::Wrong(NO_ADDRESS),
+            };
+        } else {
+            self.unsought.fetch_add(1, Relaxed);
+        }
+        if let Some(waker) = self.waker.get() {
+            waker.wake();
+        }
+    }
+
+    /// A peer says itself where it is. False if that is no address.
+    pub(crate) fn learn(&self, peer: WorldRank, address: &[u8]) -> bool {
+        let is_address = address.len() == self.len;
+        if is_address {
+            let mut entries = lock(&self.entries);
+            let entry = entries.entry(peer).or_insert_with(|| Entry::Here(address.into()));
+            if !matches!(entry, Entry::Here(_)) {
+                *entry = Entry::Here(address.into());
+            }
+        }
+        is_address
+    }
+
+    /// How many addresses there are, for `explain`.
+    pub(crate) fn shown(&self) -> String {
+        let here = |entry: &&Entry| matches!(entry, Entry::Here(_));
+        let known = lock(&self.entries).values().filter(here).count();
+        let mut text = format!("; the addresses of {known} of {} ranks are known", self.size);
+        let unsought = self.unsought.load(Relaxed);
+        if unsought > 0 {
+            text += &format!(", {unsought} were told that nobody had asked for");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+#[path = "book_tests.rs"]
+mod tests;

@@ -1,0 +1,96 @@
+//! What ranks tell each other when they join.
+
+use super::{OfiJoinError, Told, read};
+use crate::card::Card;
+use crate::sys::Atomics;
+use rma_core::transport::WorldRank;
+
+/// The card of a rank whose addresses have two bytes.
+fn open(number: u64) -> Card {
+    let (provider, atomics) = ("tcp".to_owned(), Atomics::default());
+    Card::Open { number, provider, address_len: 2, has_memory: true, atomics }
+}
+
+fn one(card: &Card) -> (u32, Vec<u8>) {
+    (1, card.to_bytes())
+}
+
+fn cards(said: &[(u32, Vec<u8>)], size: u32) -> Result<Told, OfiJoinError<String>> {
+    read(said, size, "tcp", 2)
+}
+
+/// What ranks in a row say alike is told once, as a launcher does.
+fn gathered(cards: impl Iterator<Item = Card>) -> Vec<(u32, Vec<u8>)> {
+    let mut runs: Vec<(u32, Vec<u8>)> = Vec::new();
+    for card in cards.map(|card| card.to_bytes()) {
+        match runs.last_mut() {
+            Some((count, last)) if *last == card => *count += 1,
+            _ => runs.push((1, card)),
+        }
+    }
+    runs
+}
+
+#[test]
+fn the_number_of_a_job_is_that_of_its_first_rank() {
+    let said = [one(&open(5)), one(&open(0))];
+    let told = Told { job: 5, without_memory: None, atomics: Atomics::default() };
+    assert_eq!(cards(&said, 2).unwrap(), told);
+}
+
+/// What a rank is told does not grow with the job, nor does what it keeps of that.
+#[test]
+fn what_is_told_is_as_much_in_a_large_job() {
+    let [small, large] = [16, 256].map(|size| {
+        let said = gathered((0..size).map(|rank| open(if rank == 0 { 5 } else { 0 })));
+        let told = cards(&said, size).unwrap();
+        assert_eq!(told.job, 5);
+        said.into_iter().map(|(_, card)| card).collect::<Vec<_>>()
+    });
+    assert_eq!(small, large);
+    assert_eq!(large.len(), 2, "that of rank 0, and one for all others");
+}
+
+/// A device is one of all ranks: what each makes windows with.
+#[test]
+fn the_first_rank_without_a_device_is_told() {
+    let mut said = [5, 0, 0].map(|number| one(&open(number)));
+    for rank in [2, 1] {
+        let (provider, atomics) = ("tcp".to_owned(), Atomics::default());
+        let has_memory = false;
+        let without = Card::Open { number: 0, provider, address_len: 2, has_memory, atomics };
+        said[rank as usize] = one(&without);
+        assert_eq!(cards(&said, 3).unwrap().without_memory, Some(WorldRank(rank)));
+    }
+}
+
+/// What a rank asks of a peer's provider, that has to have.
+#[test]
+fn atomics_are_those_of_all_ranks() {
+    let said = [[7, 0, 9, 0, 0, 0], [5, 1, 8, 0, 0, 0]].map(|bytes| {
+        let (provider, atomics) = ("tcp".to_owned(), Atomics::from_bytes(bytes));
+        one(&Card::Open { number: 7, provider, address_len: 2, has_memory: true, atomics })
+    });
+    let all = Atomics::from_bytes([5, 0, 8, 0, 0, 0]);
+    assert_eq!(cards(&said, 2).unwrap().atomics, all);
+}
+
+#[test]
+fn cards_that_do_not_fit_together_name_the_rank() {
+    let good = one(&open(5));
+    let with = |provider: &str, address_len| {
+        let (provider, atomics) = (provider.to_owned(), Atomics::default());
+        one(&Card::Open { number: 0, provider, address_len, has_memory: true, atomics })
+    };
+    let text = cards(&[good.clone(), with("efa", 2)], 2).unwrap_err().to_string();
+    assert!(text.starts_with("rank 1 uses provider \"efa\", this one \"tcp\": name"), "{text}");
+    let closed = one(&Card::Closed("no libfabric".to_owned()));
+    let text = cards(&[good.clone(), closed], 2).unwrap_err().to_string();
+    assert_eq!(text, "rank 1 has no network: no libfabric");
+    let error = cards(&[good.clone(), with("tcp", 1)], 2).unwrap_err();
+    assert!(matches!(error, OfiJoinError::Card { rank: WorldRank(1) }));
+    let error = cards(&[(2, Vec::new())], 2).unwrap_err();
+    assert!(matches!(error, OfiJoinError::Card { rank: WorldRank(0) }));
+    let error = cards(&[good], 2).unwrap_err();
+    assert!(matches!(error, OfiJoinError::Count { got: 1, size: 2 }));
+}

@@ -2,6 +2,7 @@
 //! front of those of the command line.
 
 use std::ffi::OsString;
+use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -24,6 +25,9 @@ const PLACES: [&str; 3] = ["hosts", "hostfile", "nodes"];
 /// And these are of hosts, which pretended nodes have none of.
 const OF_HOSTS: [&str; 2] = ["ppn", "ssh-command"];
 
+/// Bytes of a file at most; what has no end is no job.
+const FILE_MAX: u64 = 16 << 20;
+
 /// A command line with what its `--file` says, if there is one, and the programs that follow its
 /// first. `next` are the arguments of further programs on the command line.
 pub(crate) fn expand(
@@ -42,7 +46,13 @@ pub(crate) fn expand(
     let Some(path) = typed.get_one::<PathBuf>("file") else { return Ok((line, further)) };
     let refused = |why: String| command.clone().error(ErrorKind::ValueValidation, why);
     let unread = |error| refused(format!("job of {}: cannot be read: {error}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(unread)?;
+    let mut text = String::new();
+    let opened = std::fs::File::open(path).map_err(unread)?;
+    opened.take(FILE_MAX + 1).read_to_string(&mut text).map_err(unread)?;
+    if text.len() as u64 > FILE_MAX {
+        let why = format!("job of {}: it has more than {FILE_MAX} bytes", path.display());
+        return Err(refused(why));
+    }
     let file = File { path, text: &text, lenient: &lenient, typed: &typed };
     file.expand(line, further).map_err(refused)
 }
@@ -248,6 +258,10 @@ impl File<'_> {
     /// A value as it would be typed.
     fn text_of(&self, span: Range<usize>, key: &str, value: &DeValue) -> Result<String, String> {
         match value {
+            DeValue::String(text) if text.contains('\0') => {
+                Err(self
+                    .at(span, &format!("{key:?} has a zero byte, which no program can be given")))
+            }
             DeValue::String(text) => Ok(text.to_string()),
             DeValue::Boolean(is_set) => Ok(is_set.to_string()),
             DeValue::Integer(number) if number.radix() == 10 => Ok(number.as_str().to_owned()),
@@ -444,8 +458,19 @@ env = { OWN = "x y" }
             "[[program]]\ncommand = 'a'\n[[program]]\ncommand = 'a'",
             "several programs needs n",
         );
-        let line = ["rma-run", "--file", "/no/such.toml"].map(OsString::from).to_vec();
-        let error = expand(&Cli::command(), line, None).unwrap_err().to_string();
+        refused("\nname = \"a\\u0000\"", "line 2: \"name\" has a zero byte");
+        for program in
+            ["'a', \"b\\u0000\"]", "'a']\nwdir = \"b\\u0000\"", "'a']\nenv.A = \"\\u0000\""]
+        {
+            refused(&format!("[[program]]\nn = 1\ncommand = [{program}"), "\" has a zero byte");
+        }
+        let of_file = |path: &str| {
+            let line = ["rma-run", "--file", path].map(OsString::from).to_vec();
+            expand(&Cli::command(), line, None).unwrap_err().to_string()
+        };
+        let error = of_file("/no/such.toml");
         assert!(error.contains("job of /no/such.toml: cannot be read"), "{error}");
+        let error = of_file("/dev/zero");
+        assert!(error.contains("job of /dev/zero: it has more than 16777216 bytes"), "{error}");
     }
 }

@@ -113,6 +113,13 @@ impl<'u> Bench<'u> {
         }
     }
 
+    /// What one rank does alone goes on for so long before each batch.
+    pub(crate) fn settle(&mut self, span: Duration) {
+        if !self.is_smoke {
+            self.effort.settle = span;
+        }
+    }
+
     /// Measures what this rank does while the others wait elsewhere.
     pub(crate) fn alone(
         &mut self,

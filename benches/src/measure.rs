@@ -16,15 +16,26 @@ pub(crate) struct Effort {
     pub(crate) batch: Duration,
     /// What comes before the first batch.
     pub(crate) warm_up: Duration,
+    /// What one rank does alone goes on for so long before each batch: whatever a peer still does
+    /// for the work before is over then.
+    pub(crate) settle: Duration,
 }
 
 impl Effort {
     /// For figures.
-    pub(crate) const FULL: Self =
-        Self { rounds: 401, batch: Duration::from_micros(50), warm_up: Duration::from_millis(20) };
+    pub(crate) const FULL: Self = Self {
+        rounds: 401,
+        batch: Duration::from_micros(50),
+        warm_up: Duration::from_millis(20),
+        settle: Duration::ZERO,
+    };
     /// To see that a benchmark works at all.
-    pub(crate) const SMOKE: Self =
-        Self { rounds: 3, batch: Duration::from_micros(10), warm_up: Duration::from_micros(100) };
+    pub(crate) const SMOKE: Self = Self {
+        rounds: 3,
+        batch: Duration::from_micros(10),
+        warm_up: Duration::from_micros(100),
+        settle: Duration::ZERO,
+    };
 }
 
 /// The ranks that do the work.
@@ -38,12 +49,18 @@ pub(crate) enum Pace<'c> {
 
 impl Pace<'_> {
     /// What comes right before a batch.
-    fn begin(self, work: Work<'_>) -> Result<()> {
+    fn begin(self, settle: Duration, work: Work<'_>) -> Result<()> {
         // Not timed: they meet what the work before left in the caches, which after stores past
         // them takes more than one copy of some MiB to get over.
+        let start = Instant::now();
         work(4)?;
         match self {
-            Self::Alone => Ok(()),
+            Self::Alone => {
+                while start.elapsed() < settle {
+                    work(4)?;
+                }
+                Ok(())
+            }
             Self::Together(comm) => Ok(comm.barrier()?),
         }
     }
@@ -57,8 +74,8 @@ impl Pace<'_> {
         Ok(value[0])
     }
 
-    fn time(self, work: Work<'_>, operations: u64) -> Result<Duration> {
-        self.begin(work)?;
+    fn time(self, effort: Effort, work: Work<'_>, operations: u64) -> Result<Duration> {
+        self.begin(effort.settle, work)?;
         let start = Instant::now();
         work(operations)?;
         Ok(start.elapsed())
@@ -99,7 +116,7 @@ pub(crate) fn in_turn(
     }
     for _ in 0..effort.rounds {
         for (work, samples) in works.iter_mut().zip(&mut samples) {
-            let took = pace.time(work, samples.operations)?;
+            let took = pace.time(effort, work, samples.operations)?;
             samples.ns.push(took.as_nanos() as f64 / samples.operations as f64);
         }
     }
@@ -114,7 +131,7 @@ fn calibrate(effort: Effort, pace: Pace<'_>, work: Work<'_>) -> Result<u64> {
         // The fastest of three: a batch that was interrupted says nothing.
         let mut took = Duration::MAX;
         for _ in 0..3 {
-            took = took.min(pace.time(work, operations)?);
+            took = took.min(pace.time(effort, work, operations)?);
         }
         let grow = took < effort.batch && operations < 1 << 40;
         let warm = start.elapsed() >= effort.warm_up;

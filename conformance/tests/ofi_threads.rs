@@ -4,7 +4,7 @@
 
 use ofi::WhereLibfabricIs;
 use ranks::{Settings, Threads};
-use rma::{Config, Path, Rank, RawPart};
+use rma::{Config, Layout, Path, Rank, RawPart};
 use rma_conformance::Harness;
 
 mod generated;
@@ -59,4 +59,35 @@ fn private_memory() {
 #[test]
 fn explained() {
     ofi::explained::<OfiThreads>("tcp;ofi_rxm");
+}
+
+/// A layout goes the way that takes less by the costs of the provider: few long runs as transfers,
+/// many short ones packed into a message.
+#[test]
+fn layouts_go_the_way_that_takes_less() {
+    OfiThreads::run("layouts_go_the_way_that_takes_less", 2, &|universe| {
+        let world = universe.world();
+        let window = world.window(1 << 12, 8).allocate().unwrap();
+        let text = window.explain();
+        assert!(text.contains("packed: what takes less (10000 ns"), "{text}");
+        let (other, word) = (Rank(1 - world.rank().0), Layout::element::<u64>());
+        let epoch = window.lock_all().unwrap();
+        for (runs, words, by_device) in [(4u64, 512, true), (2, 1, false), (64, 60, false)] {
+            let apart = word.vector(runs, words, words as i64 + 1).unwrap();
+            let sent = vec![runs; (runs * words) as usize];
+            let before = window.operation_counts();
+            epoch.put(other, apart.at(0), word.times(runs * words).of(&sent)).unwrap();
+            epoch.flush(other).unwrap();
+            let after = window.operation_counts();
+            let by = (after.device - before.device, after.messages - before.messages);
+            assert_eq!(by, if by_device { (1, 0) } else { (0, 1) }, "{runs} runs");
+            let mut got = vec![0; sent.len()];
+            epoch.get(other, apart.at(0), word.times(runs * words).of(&mut got)).unwrap();
+            assert_eq!(got, sent);
+        }
+        epoch.unlock().unwrap();
+        world.barrier().unwrap();
+        window.free().unwrap();
+        universe.finalize().unwrap();
+    });
 }

@@ -21,6 +21,9 @@ const NO_KEYS: [&str; 7] =
 /// Only one of these says where ranks are: one that is typed goes before all of them.
 const PLACES: [&str; 3] = ["hosts", "hostfile", "nodes"];
 
+/// And these are of hosts, which pretended nodes have none of.
+const OF_HOSTS: [&str; 2] = ["ppn", "ssh-command"];
+
 /// A command line with what its `--file` says, if there is one, and the programs that follow its
 /// first. `next` are the arguments of further programs on the command line.
 pub(crate) fn expand(
@@ -178,7 +181,20 @@ impl File<'_> {
             true => PLACES.iter().any(|place| self.is_typed(place)),
             false => self.is_typed(key) && !is_list,
         };
-        Ok(if goes_before { Vec::new() } else { words })
+        let against = match key {
+            "nodes" => OF_HOSTS.into_iter().find(|other| self.is_typed(other)),
+            _ if OF_HOSTS.contains(&key) && self.is_typed("nodes") => Some("nodes"),
+            _ => None,
+        };
+        match against {
+            _ if goes_before => Ok(Vec::new()),
+            None => Ok(words),
+            Some(other) => Err(self.at(span, &format!(
+                "{key:?} does not go with --{other} of the command line: nodes that are pretended \
+                 are on this machine, and --ppn and --ssh-command are for hosts; leave one of the \
+                 two out"
+            ))),
+        }
     }
 
     fn words(
@@ -381,6 +397,23 @@ env = { OWN = "x y" }
         assert_eq!(*env, [pair("A", "b"), pair("C", "d")]);
         let error = expanded(text, &["-n", "3"]).unwrap_err();
         assert!(error.contains("leave -n and --wdir out"), "{error}");
+    }
+
+    #[test]
+    fn what_does_not_go_with_what_is_typed_is_named_with_both_places() {
+        for (text, typed) in [
+            ("\nppn = 2", ["--nodes", "2x2"]),
+            ("\nssh-command = 'rsh'", ["--nodes", "2x2"]),
+            ("\nnodes = '2x2'", ["--ppn", "2"]),
+            ("\nnodes = '2x2'", ["--ssh-command", "rsh"]),
+        ] {
+            let error = expanded(text, &typed).unwrap_err();
+            let (key, _) = text.trim().split_once(' ').unwrap();
+            let part = format!("job.toml, line 2: {key:?} does not go with {} of", typed[0]);
+            assert!(error.contains(&part), "{error}");
+        }
+        // Hosts that are typed go before nodes, and nodes before hosts.
+        becomes("nodes = '2x2'", &["--hosts", "a", "--ppn", "2"], &["--hosts", "a", "--ppn", "2"]);
     }
 
     #[test]

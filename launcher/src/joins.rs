@@ -11,7 +11,7 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 use rma_launcher::run::{self, HostSecret, HostSlots, Join, JoinPort, JoinedHosts};
 
 use crate::programs::Further;
-use crate::{Cli, Given, MISUSED, complain, parse_ranks, parse_seconds};
+use crate::{Cli, Given, MISUSED, complain, parse_count, parse_seconds};
 
 const SERVE_EXAMPLES: &str = "\
 Example, for containers or hosts without ssh (the same file and programs on all of them):
@@ -32,7 +32,7 @@ const ELSEWHERE: [&str; 4] = ["hosts", "hostfile", "nodes", "ssh_command"];
                       [--listen <ADDRESS:PORT>] [OPTIONS] <PROGRAM> [ARGS]...")]
 pub(crate) struct Serve {
     /// Start as soon as so many hosts have joined
-    #[arg(long, value_name = "N", value_parser = parse_ranks)]
+    #[arg(long, value_name = "N", value_parser = parse_joins)]
     joins: u32,
 
     /// Where they join; port 0 is any that is free, which is said with --quiet, too
@@ -72,7 +72,7 @@ pub(crate) struct JoinJob {
     secret_file: PathBuf,
 
     /// Take so many ranks at most; without it, all hosts that do not say so take equal shares
-    #[arg(long, value_name = "N", value_parser = parse_ranks)]
+    #[arg(long, value_name = "N", value_parser = parse_slots)]
     slots: Option<u32>,
 
     /// What this host is called, instead of the machine's name
@@ -87,6 +87,14 @@ pub(crate) struct JoinJob {
     /// How long to try until rma-run serve lets this host in
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "60")]
     timeout: Duration,
+}
+
+fn parse_joins(text: &str) -> Result<u32, String> {
+    parse_count(text, "a job has at least one host")
+}
+
+fn parse_slots(text: &str) -> Result<u32, String> {
+    parse_count(text, "a host takes at least one rank: leave --slots out to have it take its share")
 }
 
 fn secret(path: &std::path::Path) -> Result<HostSecret, ExitCode> {
@@ -129,7 +137,11 @@ fn served(asked: Serve, further: Vec<Further>) -> Result<ExitCode, ExitCode> {
     // What is wrong with the job is said before hosts are waited for.
     let any = (0..joins).map(|at| HostSlots { name: at.to_string(), slots: None }).collect();
     let checked = crate::spec(cli.clone(), further.clone(), of(any));
-    checked.unwrap_or_else(|error| error.exit());
+    let checked = run::check(&checked.unwrap_or_else(|error| error.exit()));
+    checked.map_err(|error| {
+        complain(&error);
+        ExitCode::from(error.exit_code())
+    })?;
 
     let secret = secret(&secret_file)?;
     let failed = |error: run::JoinError| {

@@ -259,9 +259,14 @@ enum MapTo {
 }
 
 fn parse_ranks(text: &str) -> Result<u32, String> {
+    parse_count(text, "a job has at least one rank")
+}
+
+/// A number, or why 0 is none.
+fn parse_count(text: &str, no_zero: &str) -> Result<u32, String> {
     match text.parse() {
-        Ok(0) => Err("a job has at least one rank".to_owned()),
-        Ok(ranks) => Ok(ranks),
+        Ok(0) => Err(no_zero.to_owned()),
+        Ok(count) => Ok(count),
         Err(error) => Err(error.to_string()),
     }
 }

@@ -547,12 +547,9 @@ impl Caller {
 
     /// The next message of at most `max` bytes, if all of it is there.
     fn take<T: Wire>(&mut self, max: usize) -> io::Result<Option<T>> {
-        let input = &self.input[self.taken..];
-        let Some((prefix, rest)) = input.split_first_chunk::<4>() else { return Ok(None) };
-        let length = wire::announced(*prefix, max)?;
-        let Some(body) = rest.get(..length) else { return Ok(None) };
+        let Some(body) = wire::whole(&self.input[self.taken..], max)? else { return Ok(None) };
         let message = wire::decode(body)?;
-        self.taken += prefix.len() + length;
+        self.taken += 4 + body.len();
         Ok(Some(message))
     }
 

@@ -202,16 +202,24 @@ impl PartialEq for Proof {
     }
 }
 
+/// A proof over these parts, one behind the other.
+pub(crate) fn mac(secret: &[u8; 32], parts: &[&[u8]]) -> Proof {
+    let mut hasher = HMAC::new(secret);
+    parts.iter().for_each(|part| hasher.update(part));
+    Proof(hasher.finalize())
+}
+
 /// Proof of the rank, over everything it says in its hello.
 pub(crate) fn rank_mac(secret: &[u8; 32], challenge: &Nonce, hello: &Hello) -> Proof {
-    let mut hasher = HMAC::new(secret);
-    hasher.update(b"rma bootstrap 1: rank");
-    hasher.update(challenge);
-    hasher.update(hello.nonce);
-    hasher.update(hello.rank.to_le_bytes());
-    hasher.update(hello.pid.to_le_bytes());
-    hasher.update(hello.version.to_le_bytes());
-    Proof(hasher.finalize())
+    let parts: [&[u8]; 6] = [
+        b"rma bootstrap 1: rank",
+        challenge,
+        &hello.nonce,
+        &hello.rank.to_le_bytes(),
+        &hello.pid.to_le_bytes(),
+        &hello.version.to_le_bytes(),
+    ];
+    mac(secret, &parts)
 }
 
 /// Proof of the launcher, over both nonces and the job that it describes.
@@ -221,14 +229,9 @@ pub(crate) fn launcher_mac(
     answer: &Nonce,
     job: &Job,
 ) -> Proof {
-    let mut hasher = HMAC::new(secret);
-    hasher.update(b"rma bootstrap 1: launcher");
-    hasher.update(answer);
-    hasher.update(challenge);
     let mut told = Vec::new();
     job.put(&mut told);
-    hasher.update(told);
-    Proof(hasher.finalize())
+    mac(secret, &[b"rma bootstrap 1: launcher", answer, challenge, &told])
 }
 
 /// 32 bytes that cannot be guessed.
@@ -266,6 +269,12 @@ pub(crate) fn encode_within<T: Wire>(message: &T, max: usize) -> io::Result<Vec<
 pub(crate) fn announced(prefix: [u8; 4], max: usize) -> io::Result<usize> {
     let len = u32::from_le_bytes(prefix) as usize;
     if len > max { Err(too_long(len, max)) } else { Ok(len) }
+}
+
+/// The body of the frame at the beginning of `input`, if all of it is there.
+pub(crate) fn whole(input: &[u8], max: usize) -> io::Result<Option<&[u8]>> {
+    let Some((prefix, rest)) = input.split_first_chunk::<4>() else { return Ok(None) };
+    Ok(rest.get(..announced(*prefix, max)?))
 }
 
 /// A message from the body of a frame; what is left over is an error.

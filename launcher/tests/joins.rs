@@ -3,18 +3,23 @@
 mod support;
 
 use std::io::{BufRead, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
 use rustix::process::Signal;
 use support::*;
 
 /// A job that waits for hosts, or runs on them.
 struct Served {
     folder: tempfile::TempDir,
+    secret: String,
     job: Running,
     /// Where hosts join.
     address: String,
@@ -23,25 +28,30 @@ struct Served {
 impl Served {
     fn new(joins: u32, rest: &[&str]) -> Served {
         let folder = tempfile::tempdir().unwrap();
-        let secret = write_secret(&folder, "secret", 'x');
+        let secret = write_secret(&folder, "secret");
         let joins = joins.to_string();
         let line =
             ["serve", "--joins", &joins, "--listen", "127.0.0.1:0", "--secret-file", &secret];
-        let mut job = Running::start(&[&line[..], &["--oversubscribe"], rest].concat());
+        Served::of(folder, &[&line[..], &["--oversubscribe"], rest].concat())
+    }
+
+    /// The port is one that the kernel has chosen, which is said.
+    fn of(folder: tempfile::TempDir, line: &[&str]) -> Served {
+        let mut job = Running::start(line);
         let said = said(&mut job);
         let (_, rest) = said.split_once("`rma-run join ").unwrap_or_else(|| panic!("{said}"));
         let address = rest.split(' ').next().unwrap().to_owned();
-        Served { folder, job, address }
-    }
-
-    fn secret(&self) -> String {
-        path(&self.folder, "secret")
+        Served { secret: path(&folder, "secret"), folder, job, address }
     }
 
     /// A host that joins, or tries to.
     fn join(&self, name: &str, rest: &[&str]) -> Running {
-        let line = ["join", &self.address, "--secret-file", &self.secret(), "--name", name];
-        Running::start(&[&line[..], rest].concat())
+        Running::start(&[&self.join_line(&self.address, name)[..], rest].concat())
+    }
+
+    /// What joins at that address, where it is passed on to the job.
+    fn join_line<'a>(&'a self, address: &'a str, name: &'a str) -> [&'a str; 6] {
+        ["join", address, "--secret-file", &self.secret, "--name", name]
     }
 
     /// Hosts of those names, which join one after the other.
@@ -60,9 +70,12 @@ fn path(folder: &tempfile::TempDir, name: &str) -> String {
     folder.path().join(name).display().to_string()
 }
 
-fn write_secret(folder: &tempfile::TempDir, name: &str, letter: char) -> String {
+/// A file with a secret that no other test has.
+fn write_secret(folder: &tempfile::TempDir, name: &str) -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
     let path = path(folder, name);
-    std::fs::write(&path, letter.to_string().repeat(32)).unwrap();
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    std::fs::write(&path, format!("{:016}{count:016}", std::process::id())).unwrap();
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
     path
 }
@@ -179,6 +192,54 @@ fn hosts_end_their_ranks_without_a_launcher() {
     }
 }
 
+/// What tells words of hosts apart: that a rank has exited, and that a stream of one has ended.
+const EXITED: u8 = 9;
+const OUTPUT_ENDED: u8 = 13;
+
+/// A rank whose output ends behind it, when what it has started is ended with the job.
+const SLOW_TO_END: &str = "sleep 1000 & echo ran";
+
+/// What a rank has printed is of the job, also when its host is lost behind it.
+#[test]
+fn a_host_that_is_lost_with_what_its_rank_printed_fails_the_job() {
+    let served = Served::new(1, &["-n", "1", "sh", "-c", SLOW_TO_END]);
+    // The job is over by then.
+    let words = |_, frame: Vec<u8>| if frame[4] == OUTPUT_ENDED { vec![] } else { vec![frame] };
+    let between = Between::new(&served.address, words, copied);
+    let host = host_behind(&served, &between);
+    let (_, err) = ends(served.job, 1);
+    let part = "host a: its connection has ended, so its agent is gone; the end of what rank 0 \
+                printed may be missing: run the job again";
+    assert!(err.contains(part), "{err}");
+    between.end();
+    host.end();
+
+    let folder = tempfile::tempdir().unwrap();
+    let go = path(&folder, "go");
+    std::fs::write(&go, "").unwrap();
+    let script = format!("while [ -e {go} ]; do sleep 0.1; done");
+    let line = ["-n", "1", "sh", "-c", SLOW_TO_END, ":", "-n", "1", "sh", "-c", &script];
+    let mut served = Served::new(2, &line);
+    let mut has_exited = false;
+    let between = Between::new(
+        &served.address,
+        move |_, frame: Vec<u8>| {
+            let is_behind = has_exited;
+            has_exited |= frame[4] == EXITED;
+            if is_behind { vec![] } else { vec![frame] }
+        },
+        copied,
+    );
+    let hosts = [host_behind(&served, &between), served.join("b", &[])];
+    // The others go on, and do what they should.
+    wait_for(&mut served.job, "host a: its connection has ended");
+    std::fs::remove_file(&go).unwrap();
+    let (_, err) = ends(served.job, 1);
+    assert!(err.contains("the end of what rank 0 printed may be missing"), "{err}");
+    between.end();
+    hosts.into_iter().for_each(|host| _ = host.end());
+}
+
 #[test]
 fn a_host_that_is_silent_or_asked_to_end_is_lost() {
     let mark = mark("joins-silent");
@@ -200,6 +261,21 @@ fn a_host_that_is_silent_or_asked_to_end_is_lost() {
     assert!(ends(host, 1).1.contains("got SIGTERM; ranks of this host are ended"));
     ends(served.job, 128 + 15);
     assert_eq!(left_behind(&mark), []);
+}
+
+/// A host that is asked to end has a launcher still: that gets what its ranks print.
+#[test]
+fn last_words_of_a_host_that_is_asked_to_end_arrive() {
+    let script = "trap 'head -c 300000 /dev/zero; exit 3' TERM
+                  echo pid $PPID; sleep 1000 & wait";
+    let mut served = Served::new(1, &[&PATIENT[..], &["-n", "1", "sh", "-c", script]].concat());
+    let host = served.joined(&["a"]).pop().unwrap();
+    served.job.pids(1);
+    send(host.pid(), Signal::TERM);
+    let (out, err) = ends(served.job, 3);
+    assert_eq!(out.len(), 300_000);
+    assert!(err.contains("host a: got SIGTERM; its ranks are ended"), "{err}");
+    ends(host, 1);
 }
 
 #[test]
@@ -239,13 +315,67 @@ fn hosts_wait_as_long_as_the_launcher_does() {
     assert!(ends(hosts.remove(0), 1).1.contains("rma-run is gone"));
 }
 
+/// One that died a moment before the last came, which the launcher had no time to notice.
+#[test]
+fn a_host_that_is_gone_when_the_last_comes_makes_room() {
+    for _ in 0..3 {
+        let mut served = Served::new(2, &[&PATIENT[..], &["-n", "2", "echo", "ran"]].concat());
+        let first = served.joined(&["a"]).pop().unwrap();
+        let (launcher, host) = (served.job.pid(), first.pid());
+        // The hello of the last arrives while the launcher is stopped, and the first one dies.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stop = move || {
+            send(launcher, Signal::STOP);
+            wait_for_state(launcher, 'T');
+        };
+        let between = Between::of(listener, &served.address, stop, copied, copied);
+        let second = Running::start(&served.join_line(&between.address, "b"));
+        wait_for_state(launcher, 'T');
+        let died = Watched::new(&[host]);
+        send(host, Signal::KILL);
+        died.wait();
+        between.said_hello.recv().unwrap();
+        send(launcher, Signal::CONT);
+        wait_for(&mut served.job, "host a is gone again");
+        let third = served.join("c", &[]);
+        assert_eq!(ends(served.job, 0).0, "ran\nran\n");
+        [second, third].into_iter().for_each(|host| _ = ends(host, 0));
+        between.end();
+    }
+}
+
+/// Ctrl-Z and Ctrl-C.
+#[test]
+fn a_launcher_that_waits_can_be_stopped_and_ended() {
+    let mut served = Served::new(2, &[&IMPATIENT[..], &["-n", "2", "echo", "ran"]].concat());
+    let host = served.joined(&["a"]).pop().unwrap();
+    send(served.job.pid(), Signal::TSTP);
+    wait_for_state(served.job.pid(), 'T');
+    // Longer than silence may last: time in which it must not end.
+    assert!(!Watched::new(&[host.pid()]).wait_for(Duration::from_secs(8)), "it did not wait");
+    send(served.job.pid(), Signal::CONT);
+    let second = served.join("b", &[]);
+    let text = said(&mut served.job);
+    assert!(text.contains("host b (127.0.0.1): 2 of 2 hosts have joined"), "{text}");
+    assert_eq!(ends(served.job, 0).0, "ran\nran\n");
+    [host, second].into_iter().for_each(|host| _ = ends(host, 0));
+
+    let mut served = Served::new(2, &["-n", "2", "echo", "ran"]);
+    let host = served.joined(&["a"]).pop().unwrap();
+    send(served.job.pid(), Signal::INT);
+    let (_, err) = ends(served.job, 128 + 2);
+    assert!(err.contains("got SIGINT: no rank runs yet"), "{err}");
+    assert!(ends(host, 1).1.contains("rma-run is gone"));
+}
+
 #[test]
 fn a_wait_for_hosts_has_an_end() {
     let served = Served::new(2, &["--timeout", "0.5", "-n", "2", "echo", "ran"]);
     let (out, err) = ends(served.job, 124);
     assert!(out.is_empty() && err.contains("0 of 2 hosts have joined"), "{err}");
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let secret = write_secret(&served.folder, "secret", 'x');
+    let folder = tempfile::tempdir().unwrap();
+    let secret = write_secret(&folder, "secret");
+    let (_socket, port) = deaf_port();
     let line = ["join", &port, "--secret-file", &secret, "--timeout", "0.5"];
     let output = job(&line);
     assert_eq!(output.status.code(), Some(1));
@@ -253,25 +383,62 @@ fn a_wait_for_hosts_has_an_end() {
     assert!(text.contains("within 0.5 s") && text.contains("refused"), "{text}");
 }
 
+/// A port that is nobody else's as long as the socket is there, which does not listen.
+fn deaf_port() -> (OwnedFd, String) {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = SocketAddrV4::try_from(getsockname(&socket).unwrap()).unwrap();
+    (socket, address.to_string())
+}
+
+/// Nor is a name waited for that nobody answers for.
+#[test]
+fn a_name_that_is_not_found_in_time_ends_a_try() {
+    const NETWORK: &str = "ip link add name v0 type veth peer name v1 && ip link set v0 up &&
+        ip link set v1 up && ip addr add 192.0.2.2/24 dev v0 &&
+        ip neigh add 192.0.2.1 lladdr 02:00:00:00:00:01 dev v0 nud permanent &&
+        mount --bind \"$0\" /etc/resolv.conf";
+    let folder = tempfile::tempdir().unwrap();
+    let (secret, file) = (write_secret(&folder, "secret"), path(&folder, "resolv.conf"));
+    // To that address, all is lost.
+    std::fs::write(&file, "nameserver 192.0.2.1\noptions timeout:30 attempts:2\n").unwrap();
+    let unshared = |script: &str, words: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["-mn", "sh", "-c", &format!("{NETWORK} && {script}"), &file]).args(words);
+        command
+    };
+    let tried = unshared("true", &[]).output().unwrap();
+    if !tried.status.success() {
+        let why = stderr(&tried);
+        eprintln!("a_name_that_is_not_found_in_time_ends_a_try is skipped: not permitted: {why}");
+        return;
+    }
+    let words = [env!("CARGO_BIN_EXE_rma-run"), "join", "host.example:1", "--secret-file", &secret];
+    let host = Running::of(unshared("exec \"$@\"", &[&words[..], &["--timeout", "0.5"]].concat()));
+    // Far more than it takes, and less than the answer would.
+    assert!(Watched::new(&[host.pid()]).wait_for(Duration::from_secs(20)), "it waits for a name");
+    assert!(ends(host, 1).1.contains("within 0.5 s"));
+}
+
 #[test]
 fn a_host_that_comes_first_tries_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let secret = write_secret(&folder, "secret", 'x');
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let mut host = Running::start(&["join", &port, "--secret-file", &secret]);
+    let served = Served::new(1, &["-n", "1", "echo", "ran"]);
+    let (socket, port) = deaf_port();
+    let mut host = Running::start(&served.join_line(&port, "a"));
     let text = said(&mut host);
     assert!(text.contains("it is tried again for 60 s"), "{text}");
-    let line = ["serve", "--joins", "1", "--listen", &port, "--secret-file", &secret];
-    let output = job(&[&line[..], &["-n", "1", "echo", "ran"]].concat());
-    assert_eq!((output.status.code(), &*stdout(&output)), (Some(0), "ran\n"), "{output:?}");
+    listen(&socket, 8).unwrap();
+    let between = Between::of(socket.into(), &served.address, || (), copied, copied);
+    assert_eq!(ends(served.job, 0).0, "ran\n");
     ends(host, 0);
+    between.end();
 }
 
 #[test]
 fn a_host_that_does_not_know_the_secret_is_refused() {
     let mut served = Served::new(1, &["-n", "1", "echo", "ran"]);
-    let wrong = write_secret(&served.folder, "wrong", 'y');
-    let output = job(&["join", &served.address, "--secret-file", &wrong]);
+    let wrong = write_secret(&served.folder, "wrong");
+    let output = job(&["join", &served.address, "--secret-file", &wrong, "--timeout", "1"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("it has another secret"), "{}", stderr(&output));
     let text = said(&mut served.job);
@@ -281,40 +448,37 @@ fn a_host_that_does_not_know_the_secret_is_refused() {
     hosts.into_iter().for_each(|host| _ = ends(host, 0));
 }
 
-/// Whoever answers in the launcher's place, and does not know the secret, gets nothing started.
+/// Whoever answers in the launcher's place, and does not know the secret, gets nothing started, and
+/// keeps no host from its launcher.
 #[test]
 fn a_launcher_that_does_not_know_the_secret_is_refused() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let folder = tempfile::tempdir().unwrap();
-    let secret = write_secret(&folder, "secret", 'x');
-    let host = Running::start(&["join", &address, "--secret-file", &secret, "--name", "a"]);
+    let mut served = Served::new(1, &["-n", "1", "echo", "ran"]);
+    let mut host = Running::start(&served.join_line(&address, "a"));
     let (mut stream, _) = listener.accept().unwrap();
     // A challenge of this version, and a welcome with a proof that is made up.
     let silence = [&10u64.to_le_bytes()[..], &0u32.to_le_bytes()].concat();
     let welcome = [&[0][..], &1u32.to_le_bytes(), b"a", &silence, &[2; 32]].concat();
-    stream.write_all(&challenge()).unwrap();
+    let challenge = read_frame(&mut TcpStream::connect(&served.address).unwrap()).unwrap();
+    stream.write_all(&challenge).unwrap();
     read_frame(&mut stream).unwrap();
     stream.write_all(&framed(&welcome)).unwrap();
-    let (_, err) = ends(host, 1);
-    assert!(err.contains("does not know the secret, so it is not the launcher"), "{err}");
-
-    let host = Running::start(&["join", &address, "--secret-file", &secret]);
+    wait_for(&mut host, "does not know the secret, so it is not the launcher");
+    // A refusal that nobody has proved.
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.write_all(&challenge).unwrap();
+    read_frame(&mut stream).unwrap();
+    stream.write_all(&framed(&[1, 0])).unwrap();
+    wait_for(&mut host, "refuses this host: it has another secret");
     let (mut stream, _) = listener.accept().unwrap();
     stream.write_all(b"SSH-2.0-OpenSSH_9.2p1\r\n").unwrap();
-    assert!(ends(host, 1).1.contains("is no `rma-run serve`"));
-}
-
-/// The frame that a launcher sends first.
-fn challenge() -> Vec<u8> {
-    let mut served = Served::new(1, &["-n", "1", "true"]);
-    let mut stream = TcpStream::connect(&served.address).unwrap();
-    let challenge = read_frame(&mut stream).unwrap();
-    drop(stream);
-    let hosts = served.joined(&["a"]);
-    ends(served.job, 0);
-    hosts.into_iter().for_each(|host| _ = ends(host, 0));
-    challenge
+    wait_for(&mut host, "is no `rma-run serve`");
+    let between = Between::of(listener, &served.address, || (), copied, copied);
+    wait_for(&mut served.job, "1 of 1 hosts have joined");
+    assert_eq!(ends(served.job, 0).0, "ran\n");
+    ends(host, 0);
+    between.end();
 }
 
 fn framed(body: &[u8]) -> Vec<u8> {
@@ -358,7 +522,7 @@ fn strangers_keep_no_host_out() {
 #[test]
 fn a_secret_that_others_may_read_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let secret = write_secret(&folder, "secret", 'x');
+    let secret = write_secret(&folder, "secret");
     std::fs::set_permissions(&secret, PermissionsExt::from_mode(0o644)).unwrap();
     for line in [
         &["serve", "--joins", "1", "--secret-file", &secret, "-n", "1", "true"][..],
@@ -382,7 +546,7 @@ fn a_quiet_launcher_says_where_hosts_join() {
 #[test]
 fn what_is_wrong_is_said_before_hosts_are_waited_for() {
     let folder = tempfile::tempdir().unwrap();
-    let secret = write_secret(&folder, "secret", 'x');
+    let secret = write_secret(&folder, "secret");
     let serve = |rest: &[&str]| {
         let output = job(&[&["serve", "--joins", "2", "--secret-file", &secret], rest].concat());
         assert_eq!(output.status.code(), Some(2), "{rest:?}");
@@ -392,6 +556,9 @@ fn what_is_wrong_is_said_before_hosts_are_waited_for() {
     assert!(serve(&["--nodes", "2x2", "true"]).contains("leave --nodes out"));
     assert!(serve(&["--transport", "shm", "true"]).contains("does not reach other hosts"));
     assert!(serve(&["true", ":", "-n", "1", "true"]).contains("give each program its number"));
+    let output = job(&["serve", "--joins", "1", "--secret-file", &secret, "no-such-program"]);
+    assert_eq!(output.status.code(), Some(127), "{}", stderr(&output));
+    assert!(stderr(&output).contains("\"no-such-program\" not found"), "{}", stderr(&output));
     // A subcommand is the very first word.
     let output = job(&["-n", "1", "--", "serve", "--joins", "2"]);
     assert_eq!(output.status.code(), Some(127), "{}", stderr(&output));
@@ -400,60 +567,84 @@ fn what_is_wrong_is_said_before_hosts_are_waited_for() {
 #[test]
 fn a_file_says_how_many_hosts_join() {
     let folder = tempfile::tempdir().unwrap();
-    let secret = write_secret(&folder, "secret", 'x');
-    let (file, port) = (path(&folder, "job.toml"), TcpListener::bind("127.0.0.1:0").unwrap());
-    let address = port.local_addr().unwrap().to_string();
+    let (secret, file) = (write_secret(&folder, "secret"), path(&folder, "job.toml"));
     let text = format!(
-        "joins = 1\nlisten = '{address}'\nsecret-file = '{secret}'\nquiet = true\n
+        "joins = 1\nlisten = '127.0.0.1:0'\nsecret-file = '{secret}'\nquiet = true\n
          [[program]]\nn = 2\ncommand = ['echo', 'ran']\n"
     );
     std::fs::write(&file, text).unwrap();
-    drop(port);
-    let host = Running::start(&["join", &address, "--secret-file", &secret]);
-    let output = job(&["serve", "--file", &file]);
-    assert_eq!((output.status.code(), &*stdout(&output)), (Some(0), "ran\nran\n"), "{output:?}");
+    let served = Served::of(folder, &["serve", "--file", &file]);
+    let host = served.join("a", &[]);
+    assert_eq!(ends(served.job, 0), ("ran\nran\n".to_owned(), String::new()));
     ends(host, 0);
+}
+
+#[test]
+fn what_is_wrong_with_a_host_is_said_before_it_joins() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = write_secret(&folder, "secret");
+    let (_socket, port) = deaf_port();
+    let join = |option: &str, value: &str| {
+        let output = job(&["join", &port, "--secret-file", &secret, option, value]);
+        assert_eq!(output.status.code(), Some(2), "{option} {value}");
+        stderr(&output)
+    };
+    let text = join("--name", "two words");
+    assert!(text.contains("\"two words\" is no name of a host: a name has 1 to 64"), "{text}");
+    let text = join("--slots", "0");
+    assert!(text.contains("a host takes at least one rank"), "{text}");
 }
 
 /// What stands between a host and the launcher, and passes on frames as it likes.
 struct Between {
     address: String,
     relay: JoinHandle<()>,
+    said_hello: Receiver<()>,
     ended: Receiver<()>,
 }
 
+/// Passes on all as it is.
+fn copied(_: usize, frame: Vec<u8>) -> Vec<Vec<u8>> {
+    vec![frame]
+}
+
 impl Between {
-    /// `alter` gets each frame that the host sends after its hello, and how many came before it.
-    fn new(
-        to: &str,
-        mut alter: impl FnMut(usize, Vec<u8>) -> Vec<Vec<u8>> + Send + 'static,
-    ) -> Self {
+    /// `words` gets each frame that the host sends after its hello, and how many came before it;
+    /// `orders` each that the launcher sends after its welcome.
+    fn new(to: &str, words: impl Alter, orders: impl Alter) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Between::of(listener, to, || (), words, orders)
+    }
+
+    /// At that port; `before_hello` comes before the hello of the host is passed on.
+    fn of(
+        listener: TcpListener,
+        to: &str,
+        before_hello: impl FnOnce() + Send + 'static,
+        words: impl Alter,
+        orders: impl Alter,
+    ) -> Self {
         let address = listener.local_addr().unwrap().to_string();
         let to = to.to_owned();
-        let (end, ended) = channel();
+        let ((end, ended), (hello, said_hello)) = (channel(), channel());
         let relay = std::thread::spawn(move || {
             let (mut host, _) = listener.accept().unwrap();
             let mut launcher = TcpStream::connect(to).unwrap();
             let (mut from, mut back) = (launcher.try_clone().unwrap(), host.try_clone().unwrap());
-            let orders = std::thread::spawn(move || {
-                let _ = std::io::copy(&mut from, &mut back);
-                let _ = back.shutdown(Shutdown::Both);
+            let relay = std::thread::spawn(move || {
+                // The challenge and the welcome.
+                pass_on(&mut from, &mut back, 2, orders);
             });
-            let hello = read_frame(&mut host).unwrap();
-            launcher.write_all(&hello).unwrap();
-            let mut count = 0;
-            while let Ok(frame) = read_frame(&mut host) {
-                for frame in alter(count, frame) {
-                    let _ = launcher.write_all(&frame);
-                }
-                count += 1;
-            }
-            let _ = launcher.shutdown(Shutdown::Both);
-            orders.join().unwrap();
-            end.send(()).unwrap();
+            let said = read_frame(&mut host).unwrap();
+            before_hello();
+            launcher.write_all(&said).unwrap();
+            // Nobody may wait for it.
+            let _ = hello.send(());
+            pass_on(&mut host, &mut launcher, 0, words);
+            relay.join().unwrap();
+            let _ = end.send(());
         });
-        Between { address, relay, ended }
+        Between { address, relay, said_hello, ended }
     }
 
     fn end(self) {
@@ -462,19 +653,39 @@ impl Between {
     }
 }
 
+/// What becomes of a frame, before which so many came; nothing is the end of the connection.
+trait Alter: FnMut(usize, Vec<u8>) -> Vec<Vec<u8>> + Send + 'static {}
+
+impl<F: FnMut(usize, Vec<u8>) -> Vec<Vec<u8>> + Send + 'static> Alter for F {}
+
+/// Passes on frames, the first ones as they are, until the end of either.
+fn pass_on(from: &mut TcpStream, to: &mut TcpStream, hello: usize, mut alter: impl Alter) {
+    let mut count = 0;
+    while let Ok(frame) = read_frame(from) {
+        let frames = if count < hello { vec![frame] } else { alter(count - hello, frame) };
+        if frames.is_empty() {
+            break;
+        }
+        frames.iter().for_each(|frame| _ = to.write_all(frame));
+        count += 1;
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
+
 fn host_behind(served: &Served, between: &Between) -> Running {
-    Running::start(&["join", &between.address, "--secret-file", &served.secret(), "--name", "a"])
+    Running::start(&served.join_line(&between.address, "a"))
 }
 
 #[test]
 fn messages_that_are_sent_again_change_nothing() {
     let served = Served::new(1, &["-n", "1", "sh", "-c", "echo one; echo two; exit 5"]);
     let mut before: Vec<Vec<u8>> = Vec::new();
-    let between = Between::new(&served.address, move |_, frame| {
+    let words = move |_, frame: Vec<u8>| {
         before.push(frame.clone());
         // Again at once, and the first one again.
         if before.len() > 20 { vec![frame] } else { vec![frame.clone(), frame, before[0].clone()] }
-    });
+    };
+    let between = Between::new(&served.address, words, copied);
     let host = host_behind(&served, &between);
     let (out, err) = ends(served.job, 5);
     assert_eq!(out, "one\ntwo\n");
@@ -483,16 +694,33 @@ fn messages_that_are_sent_again_change_nothing() {
     between.end();
 }
 
+fn fourth_altered(count: usize, mut frame: Vec<u8>) -> Vec<Vec<u8>> {
+    if count == 3 {
+        frame[5] ^= 1;
+    }
+    vec![frame]
+}
+
+/// What the launcher says is as safe as what hosts say.
+#[test]
+fn an_order_that_is_altered_ends_the_host() {
+    let mark = mark("joins-order");
+    let served = Served::new(1, &["-n", "1", "--env", &mark, "sh", "-c", STAY]);
+    let between = Between::new(&served.address, copied, fourth_altered);
+    let host = host_behind(&served, &between);
+    let (_, err) = ends(host, 1);
+    assert!(err.contains("message 3 is missing (1 refused: altered"), "{err}");
+    let (_, err) = ends(served.job, 1);
+    assert!(err.contains("host a: its connection has ended"), "{err}");
+    between.end();
+    assert_eq!(left_behind(&mark), []);
+}
+
 #[test]
 fn a_message_that_is_altered_loses_the_host() {
     let mark = mark("joins-altered");
     let served = Served::new(1, &["-n", "1", "--env", &mark, "sh", "-c", STAY]);
-    let between = Between::new(&served.address, |count, mut frame| {
-        if count == 3 {
-            frame[5] ^= 1;
-        }
-        vec![frame]
-    });
+    let between = Between::new(&served.address, fourth_altered, copied);
     let host = host_behind(&served, &between);
     let (code, _, err) = served.job.end();
     assert_eq!(code, Some(1), "{err}");

@@ -9,13 +9,14 @@
 
 use crate::book::Book;
 use crate::flights::{Key, key_of};
+use crate::offer::core_of;
 use crate::port::lock;
 use crate::queue::{Posting, Queue};
 use crate::sys::{Atomics, Combining, Endpoint as Ends, Exposed, NoAlias, Opened, Passive, Slot};
 use crate::watcher::Bell;
 use rma_core::transport::{
-    Addressing, Atomic, DeviceError, Endpoint, Keys, Mapping, Members, Purpose, RegisterError,
-    Registration, Remote, RemoteKey, RemoteLimits, Waker, WorldRank,
+    Addressing, Atomic, DeviceError, Endpoint, Keys, LayoutCosts, Mapping, Members, Purpose,
+    RegisterError, Registration, Remote, RemoteKey, RemoteLimits, Waker, WorldRank,
 };
 use rustc_hash::FxHashSet;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -41,14 +42,23 @@ pub(crate) const DIRECT_ENDS: usize = 2;
 pub(crate) const DIRECT: u32 = 16;
 /// Bytes of the largest direct transfer.
 const DIRECT_BYTES: u64 = 1 << 30;
-/// Runs of at least so many bytes are transfers of their own.
+/// Runs of at least so many bytes are transfers of their own, where no costs were measured.
 const RUN_BYTES: u64 = 4 << 10;
+/// Of `tcp`, whose time is that of CPUs: `rma-bench network-layout` (docs/networks.md). A wire adds
+/// the same to the first transfer and to the first message.
+const TCP_COSTS: LayoutCosts = LayoutCosts {
+    transfer_ns: 10_000,
+    next_transfer_ns: 4_000,
+    message_ns: 12_000,
+    next_message_ns: 7_500,
+};
 
 /// The device of a rank.
 pub(crate) struct Device {
     opened: Opened,
     passive: Arc<Passive>,
     provider: String,
+    costs: Option<LayoutCosts>,
     /// Where peers are reached.
     pub(crate) book: Arc<Book>,
     limits: RemoteLimits,
@@ -98,6 +108,7 @@ impl Device {
             opened,
             passive,
             provider: provider.to_owned(),
+            costs: (core_of(provider) == "tcp").then_some(TCP_COSTS),
             book,
             limits,
             atomics,
@@ -282,6 +293,10 @@ unsafe impl Remote for Memory {
 
     fn limits(&self) -> RemoteLimits {
         self.0.limits
+    }
+
+    fn costs_to(&self, _: WorldRank) -> Option<LayoutCosts> {
+        self.0.costs
     }
 
     fn reaches(&self, peer: WorldRank) -> bool {

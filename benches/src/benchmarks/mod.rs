@@ -109,6 +109,12 @@ pub(crate) const ALL: &[Benchmark] = &[
         &[2],
         network::run,
     ),
+    benchmark(
+        "network-layout",
+        "layouts by libfabric, as transfers of their runs or packed into messages",
+        &[2],
+        network::run_layouts,
+    ),
     benchmark("batch", "many single elements at once", &[2], batch::run),
     benchmark("layout", "put and get of every other element, transposes", &[2], layout::run),
     benchmark("forms", "one element by scopes, layouts and requests", &[2], forms::run),

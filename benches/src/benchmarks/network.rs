@@ -3,13 +3,14 @@ use super::TARGET;
 use crate::Result;
 use crate::bench::{Bench, row};
 use crate::measure::Work;
-use rma::{LockAll, Op};
+use rma::{Layout, LockAll, Op};
 use rma_transport_ofi::{RawLink, RawMemory};
 use std::hint::black_box;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Release};
 use std::thread;
+use std::time::Duration;
 
 /// Bytes of what ranks tell each other of their ends: a length and an address, where memory is
 /// reached in the same way, a port.
@@ -17,13 +18,37 @@ const CARD: usize = 256;
 const MEMORY_AT: usize = 128;
 const PORT_AT: usize = CARD - 2;
 
+/// Longer than a thread of the target looks for more of what came last, be it rma's or the limit's:
+/// it has a core for all of them.
+const SETTLE: Duration = Duration::from_millis(2);
+
 /// Bytes of large operations, and of the window.
 const LARGE: usize = 1 << 20;
 
-/// The limits are transfers by the same provider without rma, and round trips of messages: rank 1
-/// has a thread for each that serves, or sends back what comes.
+/// Runs of layouts, and 64-bit words in each.
+const LAYOUTS: [(u64, u64); 5] = [(2, 1), (16, 1), (16, 1024), (64, 64), (256, 8)];
+
+/// What rank 0 has to measure the limits with: transfers by the same provider without rma, and
+/// round trips of messages.
+type Ends<'e> = (&'e mut RawLink, &'e mut RawMemory, TcpStream);
+
+/// Single operations.
 /// It works in a job of any transport; `rma-run --transport ofi` is meant.
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
+    with_ends(bench, rows)
+}
+
+/// Runs of bytes with gaps between them.
+pub(super) fn run_layouts(bench: &mut Bench<'_>) -> Result<()> {
+    with_ends(bench, layouts)
+}
+
+/// Rank 1 has a thread for each of the ends that serves, or sends back what comes.
+fn with_ends(
+    bench: &mut Bench<'_>,
+    rows: fn(&mut Bench<'_>, Option<Ends<'_>>) -> Result<()>,
+) -> Result<()> {
+    bench.settle(SETTLE);
     let stop = AtomicBool::new(false);
     let mut link = RawLink::open(None, "127.0.0.1")?;
     let mut memory = RawMemory::open(None, "127.0.0.1")?;
@@ -84,10 +109,7 @@ fn read(card: &[u8]) -> Option<(&[u8], &[u8], u16)> {
     Some((part(0)?, part(MEMORY_AT)?, u16::from_le_bytes(port)))
 }
 
-fn rows(
-    bench: &mut Bench<'_>,
-    ends: Option<(&mut RawLink, &mut RawMemory, TcpStream)>,
-) -> Result<()> {
+fn rows(bench: &mut Bench<'_>, ends: Option<Ends<'_>>) -> Result<()> {
     let window = bench.world().window(LARGE, size_of::<u64>()).allocate()?;
     if let Some((link, memory, stream)) = ends {
         let epoch = window.lock_all()?;
@@ -99,6 +121,66 @@ fn rows(
         atomics(bench, None)?;
     }
     Ok(window.free()?)
+}
+
+/// Runs with a gap of one word behind each, by the way that the window takes. The limits are the
+/// two ways that there are: all of it packed into messages, and raw transfers, one for each run.
+fn layouts(bench: &mut Bench<'_>, ends: Option<Ends<'_>>) -> Result<()> {
+    let builder = || bench.world().window(LARGE, size_of::<u64>());
+    let chosen = builder().allocate()?;
+    let packed = builder().hint("rma_path", "messages")?.allocate()?;
+    if let Some((_, memory, _)) = ends {
+        let (epoch, by_messages) = (chosen.lock_all()?, packed.lock_all()?);
+        for (runs, words) in LAYOUTS {
+            layout(bench, [&epoch, &by_messages], memory, (runs, words))?;
+        }
+        by_messages.unlock()?;
+        epoch.unlock()?;
+    }
+    packed.free()?;
+    Ok(chosen.free()?)
+}
+
+fn layout(
+    bench: &mut Bench<'_>,
+    [epoch, by_messages]: [&LockAll<'_>; 2],
+    memory: &mut RawMemory,
+    (runs, words): (u64, u64),
+) -> Result<()> {
+    let word = Layout::element::<u64>();
+    let apart = word.vector(runs, words, words as i64 + 1)?;
+    let dense = word.times(runs * words);
+    let values = vec![1u64; (runs * words) as usize];
+    let (bytes, run) = (size_of_val(&values[..]), words as usize * size_of::<u64>());
+    let put = |epoch: &LockAll<'_>, n: u64| -> Result<()> {
+        for _ in 0..n {
+            epoch.put(TARGET, apart.at(0), dense.of(&values))?;
+            epoch.flush(TARGET)?;
+        }
+        Ok(())
+    };
+    let mut ours = |n: u64| put(epoch, n);
+    let mut packed = |n: u64| put(by_messages, n);
+    let mut raw = |n: u64| (0..n).try_for_each(|_| done(memory.write(run, runs)));
+    let draft = row(format!("put + flush of {runs} runs by libfabric")).bytes(bytes);
+    let limits: &mut [(&str, Work<'_>)] =
+        &mut [("packed into messages", &mut packed), ("fi_write of each run", &mut raw)];
+    bench.alone(draft, &mut ours, limits)?;
+    let get = |epoch: &LockAll<'_>, values: &mut [u64], n: u64| -> Result<()> {
+        for _ in 0..n {
+            epoch.get(TARGET, apart.at(0), dense.of(&mut *values))?;
+            black_box(&values);
+        }
+        Ok(())
+    };
+    let (mut first, mut second) = (values.clone(), values.clone());
+    let mut ours = |n: u64| get(epoch, &mut first, n);
+    let mut packed = |n: u64| get(by_messages, &mut second, n);
+    let mut raw = |n: u64| (0..n).try_for_each(|_| done(memory.read(run, runs)));
+    let draft = row(format!("get of {runs} runs by libfabric")).bytes(bytes);
+    let limits: &mut [(&str, Work<'_>)] =
+        &mut [("packed into messages", &mut packed), ("fi_read of each run", &mut raw)];
+    bench.alone(draft, &mut ours, limits)
 }
 
 /// Where the provider combines elements of a window that asks for the device.

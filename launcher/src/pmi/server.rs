@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use super::message::{Message, line, shown};
+use super::places::MAPPING;
 use crate::codec::{wire_enum, wire_struct};
 
 /// Bytes of a line at most.
@@ -21,9 +22,7 @@ const PAIR: usize = 64;
 const RANK_BUDGET: usize = 64 << 10;
 /// Bytes that all ranks may put: they fit a frame between hosts.
 pub(crate) const JOB_BUDGET: usize = 12 << 20;
-/// Under this key, ranks find who shares a node.
-const MAPPING: &str = "PMI_process_mapping";
-/// Under this one, who has died: nobody, as long as the job goes on.
+/// Under this key, ranks find who has died: nobody, as long as the job goes on.
 const DEAD: &str = "PMI_dead_processes";
 
 /// How a rank does not keep to PMI-1.
@@ -138,22 +137,6 @@ wire_enum!(Told {
     7 = Closed { rank: rank },
 });
 
-impl Told {
-    /// The rank that it is about.
-    pub(crate) fn rank(&self) -> Option<u32> {
-        match self {
-            Told::Met { .. } => None,
-            Told::Began { rank }
-            | Told::Ended { rank }
-            | Told::Closed { rank }
-            | Told::Missed { rank, .. }
-            | Told::Broken { rank }
-            | Told::Aborted { rank, .. }
-            | Told::Faulty { rank, .. } => Some(*rank),
-        }
-    }
-}
-
 /// How far a rank has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Stage {
@@ -179,7 +162,6 @@ pub(crate) struct Server {
     offer: Offer,
     here: Range<u32>,
     ranks: Vec<Rank>,
-    waiting: usize,
     pairs: HashMap<String, String>,
     /// Put here since the last barrier.
     fresh: Pairs,
@@ -197,7 +179,6 @@ impl Server {
             ranks: vec![Rank::default(); here.len()],
             offer,
             here,
-            waiting: 0,
             pairs: HashMap::new(),
             fresh: Vec::new(),
             put: 0,
@@ -240,30 +221,33 @@ impl Server {
 
     /// A rank says no more: its connection or its process has ended.
     pub(crate) fn handle_gone(&mut self, rank: u32) {
-        self.leave(rank);
+        if self.stop(rank) {
+            self.outputs.push_back(Output::HangUp { rank });
+            self.lose(rank);
+        }
     }
 
     /// All ranks of the job have met, and have put that.
     pub(crate) fn handle_met(&mut self, pairs: Pairs) {
         self.pairs.extend(pairs);
-        for rank in self.here.clone() {
-            if self.state(rank).is_some_and(|state| state.stage == Stage::Waiting) {
-                self.set(rank, Stage::Begun);
-                self.answer(rank, "barrier_out", &[]);
-            }
+        for rank in self.waiting() {
+            self.set(rank, Stage::Begun);
+            self.answer(rank, "barrier_out", &[]);
         }
-        self.waiting = 0;
     }
 
     /// That rank comes to no barrier any more: whoever waits for it would wait for ever.
     pub(crate) fn handle_broken(&mut self, gone: u32) {
         let of = *self.gone.get_or_insert(gone);
-        for rank in self.here.clone() {
-            if self.state(rank).is_some_and(|state| state.stage == Stage::Waiting) {
-                self.give_up(rank, of);
-            }
+        for rank in self.waiting() {
+            self.give_up(rank, of);
         }
-        self.waiting = 0;
+    }
+
+    /// Ranks that wait at a barrier.
+    fn waiting(&self) -> Vec<u32> {
+        let all = self.here.clone().zip(&self.ranks);
+        all.filter(|(_, state)| state.stage == Stage::Waiting).map(|(rank, _)| rank).collect()
     }
 
     fn give_up(&mut self, rank: u32, of: u32) {
@@ -272,22 +256,10 @@ impl Server {
         self.outputs.push_back(Output::HangUp { rank });
     }
 
-    fn leave(&mut self, rank: u32) {
-        if self.stop(rank) {
-            self.outputs.push_back(Output::HangUp { rank });
-            self.lose(rank);
-        }
-    }
-
     /// Says that a rank is gone; whether it was there.
     fn stop(&mut self, rank: u32) -> bool {
         let Some(state) = self.state(rank) else { return false };
-        match std::mem::replace(&mut state.stage, Stage::Gone) {
-            Stage::Gone => return false,
-            Stage::Waiting => self.waiting -= 1,
-            Stage::New | Stage::Begun => {}
-        }
-        true
+        std::mem::replace(&mut state.stage, Stage::Gone) != Stage::Gone
     }
 
     fn lose(&mut self, rank: u32) {
@@ -468,8 +440,7 @@ impl Server {
             return self.give_up(rank, of);
         }
         self.set(rank, Stage::Waiting);
-        self.waiting += 1;
-        if self.waiting == self.ranks.len() {
+        if self.ranks.iter().all(|state| state.stage == Stage::Waiting) {
             let pairs = std::mem::take(&mut self.fresh);
             self.tell(Told::Met { pairs });
         }

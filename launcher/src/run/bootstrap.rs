@@ -1,6 +1,5 @@
-//! The launcher's side of the bootstrap: a port that strangers may knock at.
+//! The launcher's side of the bootstrap.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
@@ -12,12 +11,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::AbortHandle;
 
 use super::driver::Input;
 use super::machine::Event;
 use super::output::lock;
 use super::report::RunError;
+use super::strangers::{BACKLOG, Strangers};
 use crate::Job;
 use crate::codec::Wire;
 use crate::start::Secret;
@@ -25,12 +24,8 @@ use crate::wire::{
     self, Challenge, FRAME_MAX, Frame, HELLO_MAX, Hello, Proof, Refusal, Reply, ToLauncher,
 };
 
-/// Connections the kernel keeps for us while we start processes.
-const BACKLOG: u32 = 4096;
 /// How long a caller may take to say hello; a rank may be stopped in the middle of it.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(30);
-/// Pause when no connection can be accepted, for lack of descriptors for example.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What the launcher tells ranks, and how it knows them.
 #[derive(Debug)]
@@ -83,7 +78,7 @@ pub(super) fn listen() -> Result<(TcpListener, SocketAddr), RunError> {
 fn open() -> io::Result<(TcpListener, SocketAddr)> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
-    let listener = socket.listen(BACKLOG)?;
+    let listener = socket.listen(BACKLOG.into())?;
     let address = listener.local_addr()?;
     Ok((listener, address))
 }
@@ -98,23 +93,13 @@ pub(super) async fn serve(
 ) {
     let ranks = plan.here().len();
     let shared = Arc::new(Shared { plan, taken: Mutex::new(vec![false; ranks]), inputs });
-    let mut awaited: VecDeque<AbortHandle> = VecDeque::new();
+    let mut port = Strangers::new(listener, ranks + strangers);
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(_) => {
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
-        awaited.retain(|task| !task.is_finished());
-        if awaited.len() >= ranks + strangers
-            && let Some(oldest) = awaited.pop_front()
-        {
-            oldest.abort();
-            shared.refuse("it kept silent while others came");
+        let (stream, _) = port.accept().await;
+        let hello = tokio::spawn(receive(stream, Arc::clone(&shared)));
+        if let Some(why) = port.await_hello(hello.abort_handle()) {
+            shared.refuse(why);
         }
-        awaited.push_back(tokio::spawn(receive(stream, Arc::clone(&shared))).abort_handle());
     }
 }
 
@@ -232,7 +217,8 @@ async fn answer(
     }
 }
 
-async fn write<T: Wire>(stream: &mut TcpStream, message: &T) -> io::Result<()> {
+/// Writes a frame.
+pub(super) async fn write<T: Wire>(stream: &mut TcpStream, message: &T) -> io::Result<()> {
     stream.write_all(&wire::encode(message)?).await
 }
 

@@ -28,7 +28,7 @@ use crate::cards::Cards;
 use crate::client::Fate;
 use crate::gather::{Answer, Gather};
 use crate::notes::Notes;
-use crate::pmi::server::{Meeting, Told};
+use crate::pmi::server::Told;
 use crate::start::Secret;
 use crate::wire::{self, Frame};
 use crate::{Job, bulletin};
@@ -78,8 +78,8 @@ pub(super) enum Input {
     OutOfMemory(u32),
     /// Something that the user may want to know.
     Note(String),
-    /// What a rank that speaks PMI-1 does, on that host or here.
-    Pmi(Option<usize>, Told),
+    /// What a rank that speaks PMI-1 does.
+    Pmi(Told),
     /// This process got a signal.
     Signal(Signal),
     /// A child of this process ended.
@@ -110,9 +110,8 @@ pub(super) struct Driver<'a> {
     answers: Vec<Option<UnboundedSender<Frame>>>,
     /// The processes of ranks that have joined.
     pub(super) joined: Vec<Option<u32>>,
-    /// What serves PMI-1 to ranks of this machine, and where hosts meet that do so themselves.
+    /// What serves PMI-1 to ranks of this machine.
     pub(super) pmi: Option<Pmi>,
-    pub(super) meeting: Meeting,
     /// The words in which ranks of this machine tell what they do.
     pub(super) bulletin: Option<Arc<OwnedFd>>,
     pub(super) started: Instant,
@@ -144,14 +143,19 @@ pub(super) struct Noted {
     pub(super) last_look: Option<JobView>,
 }
 
-/// See [`super::run`].
-pub(super) fn run(spec: &Spec) -> Result<Report, RunError> {
+/// See [`super::check`]; gives the programs.
+pub(super) fn check(spec: &Spec) -> Result<Vec<program::Found>, RunError> {
     if spec.ranks == 0 {
         return Err(RunError::NoRanks);
     }
     start::check_environment(spec)?;
     config::check(spec)?;
-    let programs = program::find(spec)?;
+    program::find(spec)
+}
+
+/// See [`super::run`].
+pub(super) fn run(spec: &Spec) -> Result<Report, RunError> {
+    let programs = check(spec)?;
     let here = if spec.remote.is_some() { 0 } else { spec.ranks };
     let room = capacity::check(here, spec.pmi)?;
     let descriptors = capacity::raise_descriptors(here, spec.pmi);
@@ -197,7 +201,7 @@ async fn run_job(
     let nodes = start::ranks_of_nodes(spec.ranks, spec.nodes());
     let offer = pmi::offer(spec, &job, nodes);
     let (told, all) = (&driver.sender, 0..spec.ranks);
-    driver.pmi = offer.map(|offer| Pmi::start(offer, all, true, told.clone()));
+    driver.pmi = offer.map(|offer| Pmi::start(offer, all, told.clone()));
     let plan = Arc::new(plan(spec, cpus).map_err(system("drawing a secret"))?);
     let (listener, address) = bootstrap::listen()?;
     driver.introduce(&plan, cpus, &programs, address, room);
@@ -262,7 +266,6 @@ impl<'a> Driver<'a> {
             answers: (0..spec.ranks).map(|_| None).collect(),
             joined: vec![None; spec.ranks as usize],
             pmi: None,
-            meeting: pmi::meeting(spec),
             bulletin: None,
             started: Instant::now(),
             oom_kills: groups::oom_kills(),
@@ -357,7 +360,9 @@ impl Driver<'_> {
     async fn give_up_start(&mut self) {
         if !self.hosts.is_empty() {
             self.hosts.end(&[]);
-            return self.hosts.close(&mut self.processes, true).await;
+            // No rank has printed anything that counts.
+            let _ = self.hosts.close(&mut self.processes, true).await;
+            return;
         }
         // Fails only when the thread that starts ranks is gone.
         let _ = self.hold.send(());
@@ -428,7 +433,7 @@ impl Driver<'_> {
             Input::Query { rank, of } => return self.send(Some(self.cards.answer(rank, of))),
             Input::Refused(why) => return self.note_refused(&why),
             Input::Note(text) => return self.note_once(text),
-            Input::Pmi(host, told) => return self.hear_pmi(host, told),
+            Input::Pmi(told) => return self.hear_pmi(told),
             Input::Queried(answer) => return self.query_hosts(answer),
             Input::Looked { number, answer } => {
                 // Fails when the caller is gone.
@@ -587,8 +592,11 @@ impl Driver<'_> {
                 (false, Some(signal))
             }
         };
-        self.hosts.close(&mut self.processes, all_read).await;
-        ending = cut_short(ending, cut_by);
+        let lost = self.hosts.close(&mut self.processes, all_read).await;
+        ending = match cut_short(ending, cut_by) {
+            Ending::Success if !lost.is_empty() => Ending::OutputLost(lost),
+            ending => ending,
+        };
         self.sum_up(&ending, &stuck);
         let captured = self.sink.take();
         self.readers.shutdown().await;

@@ -33,6 +33,7 @@ mod signals;
 mod spawn;
 mod spec;
 mod start;
+mod strangers;
 mod summary;
 mod topology;
 mod warden;
@@ -44,7 +45,7 @@ pub use hosts::{
     Connections, Fill, HostPart, HostSecret, HostSlots, Join, JoinError, JoinPort, JoinedHosts,
     Remote, agent, join, parse_hosts, place, read_hosts,
 };
-pub use report::{Ending, Failure, How, RankOutput, Report, RunError};
+pub use report::{Ending, Failure, How, LostOutput, RankOutput, Report, RunError};
 pub use spec::{Bind, MapBy, OnFailure, Output, Program, Spec, Stdin};
 pub use warden::{NAME as WARDEN_NAME, warden};
 
@@ -58,6 +59,15 @@ pub use warden::{NAME as WARDEN_NAME, warden};
 /// When the job could not be started; what happens to a job that runs is in the [`Report`].
 pub fn run(spec: &Spec) -> Result<Report, RunError> {
     driver::run(spec)
+}
+
+/// Looks whether a job could be started, as far as that can be told without any host.
+///
+/// # Errors
+///
+/// Those of [`run`] that come before all else: a program is not found, or a setting cannot be used.
+pub fn check(spec: &Spec) -> Result<(), RunError> {
+    driver::check(spec).map(drop)
 }
 
 /// What says that this process is one of several that another launcher has started, if it is: the

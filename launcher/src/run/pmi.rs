@@ -17,7 +17,7 @@ use super::machine::{Event, PARTING_GRACE};
 use super::report::How;
 use super::spec::Spec;
 use crate::inherited;
-use crate::pmi::server::{Lines, Meeting, Offer, Output, Pairs, PmiFault, Server, Told, mapping};
+use crate::pmi::server::{Lines, Offer, Output, Pairs, PmiFault, Server, Told, mapping};
 
 /// How long after a rank is gone those that wait for it are told so: the job knows by then how it
 /// ended.
@@ -39,7 +39,7 @@ pub(super) fn offer(spec: &Spec, job: &str, nodes: impl IntoIterator<Item = u32>
         space: format!("rma_{job}"),
         size: spec.ranks,
         mapping: mapping(nodes),
-        firsts: spec.programs().iter().map(|program| program.first).collect(),
+        firsts: [0].into_iter().chain(spec.more.iter().map(|program| program.first)).collect(),
     })
 }
 
@@ -59,18 +59,13 @@ enum Heard {
 pub(super) struct Pmi(UnboundedSender<Heard>);
 
 impl Pmi {
-    /// Serves those ranks, of a job that is all here (`is_alone`) or on several hosts.
-    pub(super) fn start(
-        offer: Offer,
-        here: Range<u32>,
-        is_alone: bool,
-        inputs: UnboundedSender<Input>,
-    ) -> Pmi {
+    /// Serves those ranks.
+    pub(super) fn start(offer: Offer, here: Range<u32>, inputs: UnboundedSender<Input>) -> Pmi {
         let (sender, heard) = unbounded_channel();
         let task = Task {
+            is_alone: here.len() == offer.size as usize,
             server: Server::new(offer, here),
             answers: HashMap::new(),
-            is_alone,
             inputs,
             heard: sender.downgrade(),
         };
@@ -108,6 +103,7 @@ impl Pmi {
 struct Task {
     server: Server,
     answers: HashMap<u32, UnboundedSender<Vec<u8>>>,
+    /// No rank of the job is elsewhere.
     is_alone: bool,
     inputs: UnboundedSender<Input>,
     /// For tasks that read.
@@ -148,13 +144,15 @@ impl Task {
         match output {
             Output::Answer { rank, bytes } => {
                 // Fails when its connection is gone, which is told.
-                self.answers.get(&rank).into_iter().for_each(|to| _ = to.send(bytes.clone()));
+                if let Some(to) = self.answers.get(&rank) {
+                    let _ = to.send(bytes);
+                }
             }
             Output::HangUp { rank } => _ = self.answers.remove(&rank),
             Output::Told(Told::Met { pairs }) if self.is_alone => self.server.handle_met(pairs),
             Output::Told(told) => {
                 // The driver is gone only when the job is over.
-                let _ = self.inputs.send(Input::Pmi(None, told));
+                let _ = self.inputs.send(Input::Pmi(told));
             }
         }
     }
@@ -221,20 +219,11 @@ fn read(stream: &UnixStream, lines: &mut Lines) -> bool {
 }
 
 impl Driver<'_> {
-    /// What ranks that speak PMI-1 do, on that host or here, means that for the job.
-    pub(super) fn hear_pmi(&mut self, host: Option<usize>, told: Told) {
+    /// What ranks that speak PMI-1 do, means that for the job.
+    pub(super) fn hear_pmi(&mut self, told: Told) {
         let event = match told {
-            Told::Met { pairs } => {
-                let Some(host) = host else { return };
-                match self.meeting.handle_met(host, pairs) {
-                    Ok(None) => return,
-                    Ok(Some(pairs)) => return self.hosts.met(&pairs),
-                    Err(fault) => match self.hosts.first_of(host) {
-                        Some(rank) => Event::Broke { rank, how: How::Pmi(fault) },
-                        None => return,
-                    },
-                }
-            }
+            // Those here are answered, and hosts meet elsewhere.
+            Told::Met { .. } => return,
             Told::Broken { rank } => return self.hosts.broken(rank),
             Told::Aborted { rank, status } => {
                 Event::Broke { rank, how: How::Aborted(status.cast_signed()) }
@@ -261,9 +250,4 @@ impl Driver<'_> {
         };
         self.take(Input::Event(event));
     }
-}
-
-/// Where hosts meet.
-pub(super) fn meeting(spec: &Spec) -> Meeting {
-    Meeting::new(spec.remote.as_ref().map_or(0, |remote| remote.hosts.len()))
 }

@@ -9,6 +9,7 @@ use rma_core::ConfigError;
 use rustix::process::Signal;
 
 use super::capacity::Shortage;
+use super::cpus::ranges;
 use super::signals;
 use crate::pmi::server::PmiFault;
 
@@ -138,6 +139,32 @@ pub enum Ending {
     OutputClosed,
     /// The launcher's standard output could not be written.
     OutputFailed(String),
+    /// Every rank did what it should, but the end of what some have printed may be missing, since
+    /// their hosts were lost behind them.
+    OutputLost(Vec<LostOutput>),
+}
+
+/// Of a host that was lost before all had come that its ranks had printed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostOutput {
+    /// The host.
+    pub host: String,
+    /// Those ranks.
+    pub ranks: Vec<u32>,
+    /// How it was lost.
+    pub why: String,
+}
+
+impl fmt::Display for LostOutput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LostOutput { host, ranks, why } = self;
+        let (word, ranks) = (if ranks.len() == 1 { "rank" } else { "ranks" }, ranges(ranks));
+        write!(
+            f,
+            "host {host}: {why}; the end of what {word} {ranks} printed may be missing: run the \
+             job again"
+        )
+    }
 }
 
 /// What one rank printed.
@@ -175,7 +202,7 @@ impl Report {
             Ending::TimedOut { .. } => 124,
             Ending::Interrupted(signal) => nonzero(128 + signal),
             Ending::OutputClosed => 141,
-            Ending::OutputFailed(_) => 1,
+            Ending::OutputFailed(_) | Ending::OutputLost(_) => 1,
         }
     }
 
@@ -188,7 +215,8 @@ impl Report {
     }
 }
 
-fn nonzero(code: i32) -> u8 {
+/// A status to exit with, which is no success.
+pub(super) fn nonzero(code: i32) -> u8 {
     u8::try_from(code).ok().filter(|code| *code != 0).unwrap_or(1)
 }
 

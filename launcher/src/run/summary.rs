@@ -8,7 +8,7 @@ use super::driver::Driver;
 use super::lines::last_lines;
 use super::machine::Cause;
 use super::output::lock;
-use super::report::{Ending, Failure, How};
+use super::report::{Ending, Failure, How, LostOutput};
 use super::spec::OnFailure;
 use super::{cpus, groups, look, signals, start};
 
@@ -66,10 +66,8 @@ impl Driver<'_> {
                     true => "; the job was ended",
                     false => "; the others went on",
                 };
-                let core = match self.noted.dumped.contains(rank) {
-                    true => core_file(self.spec.dir_of(*rank)),
-                    false => String::new(),
-                };
+                let dumped = self.noted.dumped.contains(rank);
+                let core = if dumped { core_file(self.spec.dir_of(*rank)) } else { String::new() };
                 let host = match how {
                     How::Signal(_) => match self.hosts.name_of(*rank) {
                         Some(host) => format!(" on {host}"),
@@ -91,6 +89,7 @@ impl Driver<'_> {
             Ending::OutputFailed(why) => {
                 format!("standard output cannot be written: {why}; the job was ended")
             }
+            Ending::OutputLost(all) => lines_of(all),
         };
         if !note.is_empty() {
             self.sink.note(&note);
@@ -115,6 +114,10 @@ impl Driver<'_> {
 fn named(ranks: &[u32]) -> String {
     let word = if ranks.len() == 1 { "rank" } else { "ranks" };
     format!("{word} {}", cpus::ranges(ranks))
+}
+
+fn lines_of(all: &[LostOutput]) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 fn still_ran(running: &[u32]) -> String {

@@ -6,6 +6,7 @@ use crate::workspace::{Result, Workspace};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use steps::{Need, Run, STEPS, Step};
 
@@ -120,15 +121,26 @@ impl Place {
                 return Err(format!("`{probe}` does not run here; install it: {remedy}").into());
             }
         }
-        for run in step.runs {
-            println!("$ {}", show(run));
-            self.run(run)?;
+        if step.together {
+            return self.together(step.runs);
         }
-        Ok(())
+        step.runs.iter().try_for_each(|run| self.run(run))
+    }
+
+    /// Starts all of them, and waits for all; the error of the first that failed.
+    fn together(&self, runs: &[Run]) -> Result<()> {
+        thread::scope(|scope| {
+            let run = |run| self.run(run).map_err(|error| format!("`{}`: {error}", show(run)));
+            let begun: Vec<_> = runs.iter().map(|it| scope.spawn(move || run(it))).collect();
+            let ended = begun.into_iter().map(|it| it.join().expect("a run does not panic"));
+            let ended: Vec<_> = ended.collect();
+            ended.into_iter().try_for_each(|ended| Ok(ended?))
+        })
     }
 
     /// Runs one command; its output passes through, and its tests are counted.
     fn run(&self, run: &Run) -> Result<()> {
+        println!("$ {}", show(run));
         if run.args.iter().any(|argument| argument.starts_with(FRESH)) {
             clear(&self.target.join(FRESH))?;
         }
@@ -138,7 +150,7 @@ impl Place {
         }
         let mut child = command.stdout(Stdio::piped()).spawn()?;
         let stdout = child.stdout.take().ok_or("the output of cargo is not piped")?;
-        let passed = pass_through(BufReader::new(stdout), &mut io::stdout().lock());
+        let passed = pass_through(BufReader::new(stdout), &mut io::stdout());
         let status = child.wait()?;
         let passed = passed?;
         judge(status)?;
@@ -204,11 +216,12 @@ fn show(run: &Run) -> String {
 fn pass_through(from: impl BufRead, to: &mut impl Write) -> io::Result<usize> {
     let mut passed = 0;
     for line in from.split(b'\n') {
-        let line = line?;
-        to.write_all(&line)?;
-        to.write_all(b"\n")?;
-        to.flush()?;
+        let mut line = line?;
         passed += tests_passed(&String::from_utf8_lossy(&line));
+        // In one, as other commands may write, too.
+        line.push(b'\n');
+        to.write_all(&line)?;
+        to.flush()?;
     }
     Ok(passed)
 }
@@ -324,6 +337,9 @@ mod tests {
         assert!(here().run(&version).is_ok());
         assert!(here().run(&broken).is_err());
         assert!(here().run(&silent).is_err(), "no test ran");
+        assert!(here().together(&[version, version]).is_ok());
+        let error = here().together(&[version, broken]).unwrap_err().to_string();
+        assert!(error.starts_with("`cargo no-such-command`: "), "{error}");
         let hasty = Place { limit: "0.001", ..here() };
         let error = hasty.run(&Run { args: &["metadata"], ..version }).unwrap_err().to_string();
         assert!(error.contains("longer"), "{error}");

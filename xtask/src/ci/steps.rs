@@ -12,7 +12,9 @@ pub(super) struct Step {
     pub(super) on_request: bool,
     /// What must be installed.
     pub(super) needs: Option<Need>,
-    /// What it runs, one after the other.
+    /// Whether its runs go at the same time: each keeps one core busy, and another waits.
+    pub(super) together: bool,
+    /// What it runs, one after the other otherwise.
     pub(super) runs: &'static [Run],
 }
 
@@ -42,7 +44,7 @@ const fn cargo(args: &'static [&'static str]) -> Run {
 }
 
 const fn step(name: &'static str, about: &'static str, runs: &'static [Run]) -> Step {
-    Step { name, about, in_test: false, on_request: false, needs: None, runs }
+    Step { name, about, in_test: false, on_request: false, needs: None, together: false, runs }
 }
 
 impl Step {
@@ -52,6 +54,10 @@ impl Step {
 
     const fn on_request(self) -> Self {
         Self { on_request: true, ..self }
+    }
+
+    const fn together(self) -> Self {
+        Self { together: true, ..self }
     }
 
     const fn needs(self, need: Need) -> Self {
@@ -230,7 +236,8 @@ pub(super) const STEPS: &[Step] = &[
                 .env(LOOM)
                 .tests_at_least(1),
         ],
-    ),
+    )
+    .together(),
     step(
         "miri",
         "undefined behaviour in what touches memory",
@@ -241,14 +248,14 @@ pub(super) const STEPS: &[Step] = &[
                 "engine::budget",
                 "engine::outstanding",
                 "execute::device",
-                "window::",
                 "--skip=pieces_are_the_row",
-                "--skip=a_flood_of_messages",
-                "--skip=cannot_ask_without_end",
-                "--skip=do_not_reorder"
+                "--skip=a_flood_of_messages"
             )
             .env(MIRI)
-            .tests_at_least(90),
+            .tests_at_least(70),
+            core_under_miri!("window::", "--skip=cannot_ask_without_end", "--skip=do_not_reorder")
+                .env(MIRI)
+                .tests_at_least(28),
             sim_under_miri!(
                 "requests::boxed",
                 "requests::dropped",
@@ -261,6 +268,7 @@ pub(super) const STEPS: &[Step] = &[
             sim_under_miri!("requests::forgotten").env(MIRI_LEAKING).tests_at_least(1),
         ],
     )
+    .together()
     .needs(MIRI_ITSELF),
     step(
         "miri-all",

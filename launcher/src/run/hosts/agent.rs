@@ -7,13 +7,10 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
-use std::process::ChildStdin;
 use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use tokio::net::unix::pipe::Receiver;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -21,19 +18,19 @@ use tokio::task::JoinSet;
 use super::super::bootstrap::{self, Plan};
 use super::super::driver::{Input, until};
 use super::super::machine::{ENDING, Event, Exit};
-use super::super::output::{Stream, receiver, silence};
+use super::super::output::{Stream, receiver};
 use super::super::pmi::Pmi;
 use super::super::processes::Processes;
 use super::super::query;
-use super::super::report::RunError;
+use super::super::report::{RunError, nonzero};
 use super::super::spec::{Program, Spec};
 use super::super::start::{self, Newborn, OnHost, Starter};
 use super::super::{capacity, cpus, groups, program, signals, topology};
 use super::address;
-use super::seal::{self, Opener, Sealer};
-use super::talk::{
-    BEAT, FRAME_MAX, GREETING, Order, PIECE, Print, Prints, Task, TaskProgram, WINDOW, Word,
-};
+use super::seal::{Opener, Sealer};
+use super::streams::{StreamOfRank, feed, relay};
+use super::talk::{BEAT, Order, Print, Prints, Task, TaskProgram, WINDOW, Word};
+use super::voice::{Spoken, Voice, complain, listen};
 use crate::bulletin;
 use crate::client::{Fate, Host};
 use crate::start::Secret;
@@ -95,76 +92,6 @@ pub(super) enum Whereabouts {
     Known(Option<String>),
 }
 
-fn complain(why: &str) -> u8 {
-    // Shown by the launcher, if there is one.
-    let _ = writeln!(io::stderr(), "rma-run agent: {why}");
-    1
-}
-
-/// What goes to the launcher, through a thread that may block.
-#[derive(Debug, Clone)]
-struct Voice(mpsc::Sender<Vec<u8>>);
-
-impl Voice {
-    fn start(
-        mut to: Box<dyn Write + Send>,
-        mut sealer: Option<Sealer>,
-    ) -> io::Result<(Voice, JoinHandle<()>)> {
-        let (voice, said) = mpsc::channel::<Vec<u8>>();
-        let speak = move || {
-            for bytes in said {
-                let bytes = match &mut sealer {
-                    Some(sealer) => sealer.seal(bytes),
-                    None => bytes,
-                };
-                // Its end is noticed where orders are read.
-                if to.write_all(&bytes).and_then(|()| to.flush()).is_err() {
-                    return;
-                }
-            }
-        };
-        let thread = std::thread::Builder::new().name("voice".into()).spawn(speak)?;
-        Ok((Voice(voice), thread))
-    }
-
-    fn say(&self, word: &Word) {
-        match wire::encode_within(word, FRAME_MAX) {
-            // The thread is gone when the launcher is.
-            Ok(frame) => _ = self.0.send(frame),
-            // None is: what ranks say is bounded, and there is room for all of that.
-            Err(error) => _ = complain(&format!("a word to the launcher is lost: {error}")),
-        }
-    }
-}
-
-/// Reads orders in a thread; the channel ends with the connection.
-fn listen(
-    mut from: Box<dyn Read + Send>,
-    mut opener: Option<Opener>,
-) -> io::Result<UnboundedReceiver<Order>> {
-    let (sender, orders) = unbounded_channel();
-    let read = move || {
-        let ended = loop {
-            match seal::read::<Order>(&mut from, FRAME_MAX, opener.as_mut()) {
-                Ok(order) => {
-                    if sender.send(order).is_err() {
-                        return;
-                    }
-                }
-                Err(error) => break error,
-            }
-        };
-        let refused = opener.as_ref().map_or(0, Opener::refused);
-        if !wire::is_end(&ended) {
-            complain(&format!("the launcher cannot be understood: {ended}"));
-        } else if refused > 0 {
-            complain(&format!("{refused} orders that are not of the launcher were refused"));
-        }
-    };
-    std::thread::Builder::new().name("ear".into()).spawn(read)?;
-    Ok(orders)
-}
-
 /// Waits until the launcher says what is to be done; else what to exit with.
 async fn task(
     orders: &mut UnboundedReceiver<Order>,
@@ -173,12 +100,22 @@ async fn task(
     patience: Duration,
 ) -> Result<Task, u8> {
     let mut beat = tokio::time::interval(BEAT);
-    let mut heard = Instant::now();
+    let (mut heard, mut is_paused) = (Instant::now(), false);
     loop {
+        let silent = (!is_paused).then(|| heard + patience);
         tokio::select! {
+            biased;
             order = orders.recv() => match order {
                 Some(Order::Prepare { task }) => return Ok(*task),
                 Some(Order::Beat) if has_joined => heard = Instant::now(),
+                Some(Order::Look { number }) if has_joined => {
+                    voice.say(&Word::Looked { number, ranks: Vec::new() });
+                }
+                Some(Order::Pause { number }) if has_joined => {
+                    is_paused = true;
+                    voice.say(&Word::Paused { number });
+                }
+                Some(Order::Resume) if has_joined => (heard, is_paused) = (Instant::now(), false),
                 Some(Order::End { .. }) if has_joined => {
                     complain("the job has no rank for this host");
                     return Err(0);
@@ -194,10 +131,10 @@ async fn task(
                 && ENDING.contains(&signal)
             {
                 complain(&format!("got {}", signals::name(signal.as_raw())));
-                return Err(u8::try_from(128 + signal.as_raw()).unwrap_or(1));
+                return Err(nonzero(128 + signal.as_raw()));
             },
             _ = beat.tick(), if has_joined => voice.say(&Word::Beat),
-            () = until(Some(heard + patience)) => {
+            () = until(silent) => {
                 let patience = patience.as_secs_f64();
                 return Err(complain(&format!("the launcher has said nothing for {patience} s")));
             }
@@ -212,14 +149,14 @@ pub(super) async fn serve(ends: Ends, (sender, mut inputs): Inputs) -> u8 {
     let has_joined = ends.seals.is_some();
     let (sealer, opener) = ends.seals.unzip();
     let (started, listening) = (Voice::start(ends.to, sealer), listen(ends.from, opener));
-    let ((voice, speaker), mut orders) = match (started, listening) {
+    let ((voice, spoken), mut orders) = match (started, listening) {
         (Ok(voice), Ok(orders)) => (voice, orders),
         (Err(error), _) | (_, Err(error)) => {
             return complain(&format!("starting a thread failed: {error}"));
         }
     };
     if !has_joined {
-        let _ = voice.0.send(format!("{GREETING}\n").into_bytes());
+        voice.greet();
     }
     let task = task(&mut orders, &mut inputs, (&voice, has_joined), ends.patience).await;
     let task = match task {
@@ -230,12 +167,11 @@ pub(super) async fn serve(ends: Ends, (sender, mut inputs): Inputs) -> u8 {
     let prepared = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
-            return decline(&error, voice, speaker, has_joined);
+            return decline(&error, voice, spoken, has_joined).await;
         }
     };
     let Prepared { cpus, address, .. } = &prepared;
     if prepared.task.hosts.len() > 1 && address == LOOP_BACK {
-        let name = prepared.task.hosts.get(prepared.task.host as usize).cloned();
         let remedy = match has_joined {
             false => "name hosts by addresses, or by names that they can look up",
             true => "join by an address that other hosts have, too, or say --address",
@@ -243,32 +179,31 @@ pub(super) async fn serve(ends: Ends, (sender, mut inputs): Inputs) -> u8 {
         let text = format!(
             "host {}: no address of it is known that other hosts reach, so its ranks are at \
              {LOOP_BACK}: {remedy}",
-            name.unwrap_or_default()
+            prepared.task.host_name()
         );
         voice.say(&Word::Note { text });
     }
     voice.say(&Word::Ready { cpus: cpus.len() as u32, address: address.clone() });
-    let mut agent = match Agent::new(prepared, voice.clone(), sender).await {
+    let mut agent = match Agent::new(prepared, (voice.clone(), has_joined), sender).await {
         Ok(agent) => agent,
-        Err(error) => return decline(&error, voice, speaker, has_joined),
+        Err(error) => return decline(&error, voice, spoken, has_joined).await,
     };
-    // The speaker ends with the last voice, which is the agent's.
+    // The last voice is the agent's.
     drop(voice);
     let code = agent.carry_on(inputs, orders).await;
-    let is_cut = agent.is_cut;
+    // A connection that was cut takes nothing, and a launcher that takes nothing for so long is
+    // gone.
+    let patience = if agent.is_cut { Duration::ZERO } else { agent.task.silence };
     drop(agent);
-    // What was said is on its way; a connection that was cut takes nothing.
-    if !is_cut {
-        let _ = speaker.join();
-    }
+    let _ = tokio::time::timeout(patience, spoken).await;
     code
 }
 
 /// Tells the launcher why no rank can be started here; what to exit with.
-fn decline(error: &RunError, voice: Voice, speaker: JoinHandle<()>, has_joined: bool) -> u8 {
+async fn decline(error: &RunError, voice: Voice, spoken: Spoken, has_joined: bool) -> u8 {
     voice.say(&Word::NotStarted { why: error.to_string(), code: error.exit_code() });
     drop(voice);
-    let _ = speaker.join();
+    let _ = tokio::time::timeout(PATIENCE, spoken).await;
     // Who has started the agent by a remote shell reads it from the launcher.
     if has_joined { complain(&error.to_string()) } else { 1 }
 }
@@ -294,9 +229,10 @@ impl Prepared {
         }
         let spec = spec(&task);
         start::check_environment(&spec)?;
-        let programs = program::find(&spec)?;
+        let mut programs = program::find(&spec)?;
         let mut prints = Prints::default();
-        for ((_, program), expected) in programs.iter().zip(&task.programs) {
+        for ((named, program), expected) in programs.iter_mut().zip(&task.programs) {
+            named.program = OsString::from_vec(expected.called.clone());
             let print = prints.of(program).map_err(|error| RunError::NotExecutable {
                 program: program.clone(),
                 why: format!("it cannot be read: {error}"),
@@ -353,11 +289,10 @@ fn plan(task: &Task, cpus: Vec<u32>, address: String) -> io::Result<Plan> {
     Ok(Plan { secret: Secret(wire::random()?), job, places })
 }
 
-type StreamOfRank = (u32, bool);
-
 struct Agent {
     task: Task,
     voice: Voice,
+    has_joined: bool,
     sender: UnboundedSender<Input>,
     processes: Processes,
     pmi: Option<Pmi>,
@@ -380,7 +315,10 @@ struct Agent {
     oom_kills: u64,
     heard: Instant,
     is_paused: bool,
+    /// There is no launcher any more.
     is_cut: bool,
+    /// Ranks are ended before the job is.
+    is_leaving: bool,
     is_ending: bool,
     term_at: Option<Instant>,
     kill_at: Option<Instant>,
@@ -390,10 +328,10 @@ struct Agent {
 impl Agent {
     async fn new(
         prepared: Prepared,
-        voice: Voice,
+        (voice, has_joined): (Voice, bool),
         sender: UnboundedSender<Input>,
     ) -> Result<Agent, RunError> {
-        let Prepared { task, spec, mut programs, cpus, descriptors, address } = prepared;
+        let Prepared { task, spec, programs, cpus, descriptors, address } = prepared;
         let system = |what| move |source| RunError::System { what, source };
         let mut processes =
             Processes::new(true, task.first).map_err(system("becoming the parent of orphans"))?;
@@ -406,11 +344,8 @@ impl Agent {
         let (told, strangers) = (sender.clone(), descriptors.strangers);
         tokio::spawn(bootstrap::serve(listener, Arc::clone(&plan), told, strangers));
         let here = task.first..task.first + task.ranks;
-        let pmi = task.pmi.clone().map(|offer| Pmi::start(offer, here, false, sender.clone()));
+        let pmi = task.pmi.clone().map(|offer| Pmi::start(offer, here, sender.clone()));
         let (hold, held) = mpsc::channel();
-        for ((program, _), task) in programs.iter_mut().zip(&task.programs) {
-            program.program = OsString::from_vec(task.called.clone());
-        }
         let created = bulletin::create(task.job.size);
         let (bulletin, named) = created.map_err(system("reserving memory for what ranks tell"))?;
         let starter = Starter {
@@ -433,6 +368,7 @@ impl Agent {
         Ok(Agent {
             task,
             voice,
+            has_joined,
             sender,
             processes,
             pmi,
@@ -452,6 +388,7 @@ impl Agent {
             heard: Instant::now(),
             is_paused: false,
             is_cut: false,
+            is_leaving: false,
             is_ending: false,
             term_at: None,
             kill_at: None,
@@ -467,14 +404,20 @@ impl Agent {
     ) -> u8 {
         let mut beat = tokio::time::interval(BEAT);
         loop {
-            let is_over = self.is_cut && !self.is_starting && self.running.is_empty();
-            if is_over || self.give_up_at.is_some_and(|at| at <= Instant::now()) {
+            let all_ended = !self.is_starting && self.running.is_empty();
+            let gives_up = self.give_up_at.is_some_and(|at| at <= Instant::now());
+            if (self.is_cut && all_ended) || gives_up {
                 let stuck = std::mem::take(&mut self.running);
                 self.processes.end(&stuck, !self.is_starting).await;
                 return 1;
             }
+            if self.is_leaving && all_ended && !self.is_ending {
+                // Ranks need no end any more, and the launcher may take its time to read.
+                (self.term_at, self.kill_at, self.give_up_at) = (None, None, None);
+                self.end(&[]).await;
+            }
             if self.is_ending && self.readers.is_empty() {
-                return 0;
+                return u8::from(self.is_leaving);
             }
             let silent = (!self.is_paused && !self.is_cut).then(|| self.heard + self.task.silence);
             let deadline = [silent, self.term_at, self.kill_at, self.give_up_at];
@@ -512,14 +455,31 @@ impl Agent {
         }
     }
 
-    /// There is no launcher any more: ranks hear that all others are gone, and are ended.
+    /// There is no launcher any more.
     fn cut(&mut self, why: &str) {
-        if self.is_cut || self.is_ending {
-            self.is_cut = true;
+        self.is_cut = true;
+        if self.is_ending {
             self.give_up_at.get_or_insert(Instant::now());
             return;
         }
-        self.is_cut = true;
+        if !self.is_leaving {
+            self.leave(why);
+        }
+        // What ranks print has nobody to read it.
+        self.windows.values().for_each(|window| window.close());
+        self.input = None;
+    }
+
+    /// This host ends before the job does: its ranks hear that all others are gone, and are ended.
+    /// What they print until then is the launcher's, if there is one.
+    fn leave(&mut self, why: &str) {
+        if std::mem::replace(&mut self.is_leaving, true) {
+            self.give_up_at.get_or_insert(Instant::now());
+            return;
+        }
+        if self.is_ending {
+            return;
+        }
         let _ = complain(&format!("{why}; ranks of this host are ended"));
         self.hold();
         let (first, behind) = (self.task.first, self.task.first + self.task.ranks);
@@ -533,10 +493,16 @@ impl Agent {
                 self.answers.values().for_each(|to| _ = to.send(Arc::clone(&frame)));
             }
         }
-        // What they print has nobody to read it.
-        self.windows.values().for_each(|window| window.close());
-        self.input = None;
         self.term_at = Some(Instant::now() + LAST_WORDS);
+    }
+
+    /// Ends what is left here, but for ranks that even a kill does not end; when what was printed
+    /// is taken, all is over.
+    async fn end(&mut self, stuck: &[u32]) {
+        self.hold();
+        self.is_ending = true;
+        self.processes.end(stuck, !self.is_starting).await;
+        self.stop.send_replace(true);
     }
 
     fn hold(&mut self) {
@@ -584,7 +550,11 @@ impl Agent {
                 Some(input) => _ = input.send(bytes),
                 None => self.early_input.push(bytes),
             },
-            Order::Met { pairs } => self.pmi.iter().for_each(|pmi| pmi.met(pairs.clone())),
+            Order::Met { pairs } => {
+                if let Some(pmi) = &self.pmi {
+                    pmi.met(pairs);
+                }
+            }
             Order::Broken { rank } => self.pmi.iter().for_each(|pmi| pmi.broken(rank)),
             Order::Pause { number } => {
                 self.is_paused = true;
@@ -601,12 +571,7 @@ impl Agent {
                 let ranks = query::see(bulletin, self.task.job.size, ranks, process);
                 self.voice.say(&Word::Looked { number, ranks });
             }
-            Order::End { stuck } => {
-                self.hold();
-                self.is_ending = true;
-                self.processes.end(&stuck, !self.is_starting).await;
-                self.stop.send_replace(true);
-            }
+            Order::End { stuck } => self.end(&stuck).await,
             Order::Beat | Order::Prepare { .. } => {}
         }
     }
@@ -645,11 +610,17 @@ impl Agent {
             Input::Query { rank, of } => Word::Query { rank, of },
             Input::Refused(why) => Word::Stranger { why },
             Input::Note(text) => Word::Note { text },
-            Input::Pmi(_, told) => Word::Pmi { told },
+            Input::Pmi(told) => Word::Pmi { told },
             Input::Signal(signal) => {
-                // To be ended itself is as bad as to lose the launcher.
                 if ENDING.contains(&signal) {
-                    self.cut(&format!("got {}", signals::name(signal.as_raw())));
+                    let why = format!("got {}", signals::name(signal.as_raw()));
+                    // Of a remote shell, the launcher reads what is complained.
+                    if self.has_joined && !self.is_leaving {
+                        let host = self.task.host_name();
+                        let text = format!("host {host}: {why}; its ranks are ended");
+                        self.voice.say(&Word::Note { text });
+                    }
+                    self.leave(&why);
                 }
                 return;
             }
@@ -716,84 +687,9 @@ impl Agent {
             let (voice, stop) = (self.voice.clone(), self.stop.subscribe());
             self.readers.spawn(relay((rank, is_err), pipe, window, voice, stop));
         }
-        if self.is_cut {
+        if self.is_leaving {
             self.processes.signal_rank(rank, Signal::KILL);
         }
         Ok(rank)
-    }
-}
-
-/// Writes what comes to rank 0's standard input, from a thread that may block; tells what was
-/// taken.
-fn feed(mut to: ChildStdin, voice: Voice) -> io::Result<mpsc::Sender<Vec<u8>>> {
-    let (sender, bytes) = mpsc::channel::<Vec<u8>>();
-    let feed = move || {
-        for bytes in bytes {
-            // Fails when the rank does not want to read more; nothing is the end.
-            if bytes.is_empty() || to.write_all(&bytes).is_err() {
-                return;
-            }
-            voice.say(&Word::InputTaken { bytes: bytes.len() as u32 });
-        }
-    };
-    std::thread::Builder::new().name("input".into()).spawn(feed)?;
-    Ok(sender)
-}
-
-/// Sends what a rank prints, as much as there is room for; a pipe that is silent once the job is
-/// over is of no rank. Once there is no launcher any more, what is printed is thrown away: ranks
-/// that may still say something must not end by writing to nobody.
-async fn relay(
-    (rank, is_err): StreamOfRank,
-    pipe: Receiver,
-    window: Arc<Semaphore>,
-    voice: Voice,
-    mut stop: watch::Receiver<bool>,
-) {
-    let mut piece = vec![0; PIECE];
-    loop {
-        // The launcher's reader may be slow; that is no silence of the pipe.
-        let Ok(first) = window.acquire().await else { return throw_away(&pipe, &mut piece).await };
-        first.forget();
-        let is_ready = tokio::select! {
-            biased;
-            ready = pipe.readable() => ready.is_ok(),
-            () = silence(&mut stop) => false,
-        };
-        if !is_ready {
-            break;
-        }
-        // One is held already.
-        let more = window.available_permits().min(PIECE - 1);
-        let more = match window.try_acquire_many(more as u32) {
-            Ok(permits) => {
-                permits.forget();
-                more
-            }
-            Err(_) => 0,
-        };
-        let read = pipe.try_read(&mut piece[..=more]);
-        let count = match read {
-            Ok(0) => break,
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-            Err(_) => break,
-        };
-        window.add_permits(more + 1 - count);
-        if count > 0 {
-            voice.say(&Word::Output { rank, is_err, bytes: piece[..count].to_vec() });
-        }
-    }
-    voice.say(&Word::OutputEnded { rank, is_err });
-}
-
-async fn throw_away(pipe: &Receiver, piece: &mut [u8]) {
-    while pipe.readable().await.is_ok() {
-        match pipe.try_read(piece) {
-            Ok(0) => return,
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => return,
-        }
     }
 }

@@ -20,7 +20,7 @@ use hmac_sha256::HMAC;
 
 use crate::codec::{Wire, wire_enum, wire_struct};
 use crate::start::Secret;
-use crate::wire::{Nonce, Proof};
+use crate::wire::{self, Nonce, Proof};
 
 /// First bytes of a launcher that hosts may join.
 pub(super) const MAGIC: [u8; 8] = *b"rma-join";
@@ -140,21 +140,12 @@ pub(super) fn is_name(name: &str) -> bool {
     !name.starts_with('-') && (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(is_letter)
 }
 
-/// A proof over both nonces, if there are two, and a message without its proof.
-fn mac(secret: &HostSecret, of: &[u8], nonces: &[&Nonce], message: &impl Wire) -> Proof {
-    let mut hasher = HMAC::new(secret.0.0);
-    hasher.update(of);
-    nonces.iter().for_each(|nonce| hasher.update(nonce));
-    let mut said = Vec::new();
-    message.put(&mut said);
-    hasher.update(said);
-    Proof(hasher.finalize())
-}
-
 /// Proof of a host that was challenged with that nonce.
 pub(super) fn host_mac(secret: &HostSecret, launcher: &Nonce, hello: &Hello) -> Proof {
     let hello = Hello { mac: [0; 32], ..hello.clone() };
-    mac(secret, b"rma join 1: host", &[launcher], &hello)
+    let mut said = Vec::new();
+    hello.put(&mut said);
+    wire::mac(&secret.0.0, &[b"rma join 1: host", launcher, &said])
 }
 
 /// Proof of the launcher, to the host with that nonce.
@@ -165,7 +156,9 @@ pub(super) fn launcher_mac(
     welcome: &Welcome,
 ) -> Proof {
     let welcome = Welcome { mac: [0; 32], ..welcome.clone() };
-    mac(secret, b"rma join 1: launcher", &[host, launcher], &welcome)
+    let mut said = Vec::new();
+    welcome.put(&mut said);
+    wire::mac(&secret.0.0, &[b"rma join 1: launcher", host, launcher, &said])
 }
 
 #[cfg(test)]

@@ -4,23 +4,26 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::super::bootstrap;
 use super::super::driver::{Input, until};
+use super::super::look;
 use super::super::machine::ENDING;
+use super::super::report::nonzero;
 use super::super::signals;
 use super::agent::{Ends, Whereabouts, serve};
 use super::hello::{self, Challenge, Hello, HostSecret, MAGIC, Refusal, Reply, Welcome};
-use super::seal::{Opener, Sealer, Side};
+use super::seal::{self, Opener, Sealer, Side};
 use super::talk::VERSION;
-use crate::codec::Wire;
-use crate::wire::{self, HELLO_MAX, Nonce, Proof, REPLY_MAX};
+use crate::notes::Notes;
+use crate::wire::{self, HELLO_MAX, Proof, REPLY_MAX};
 
 /// How long one address may take to answer, and a launcher to end its hello.
 const ANSWERED_IN: Duration = Duration::from_secs(10);
+/// What a process exits with that was called in a wrong way.
+const MISUSED: u8 = 2;
 /// From one try to the next.
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -47,7 +50,12 @@ pub struct Join {
 pub fn join(join: &Join) -> u8 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime {
-        Ok(runtime) => runtime.block_on(joined(join)),
+        Ok(runtime) => {
+            let code = runtime.block_on(joined(join));
+            // Nobody waits for a name that is being looked up still.
+            runtime.shutdown_background();
+            code
+        }
         Err(error) => complain(&format!("starting the event loop failed: {error}")),
     }
 }
@@ -59,11 +67,17 @@ fn complain(why: &str) -> u8 {
 }
 
 async fn joined(join: &Join) -> u8 {
+    let name = join.name.clone().unwrap_or_else(look::host);
+    if !hello::is_name(&name) {
+        let own = if join.name.is_none() { ", which this machine is called," } else { "" };
+        complain(&format!("{name:?}{own} is no name of a host: {}", Refusal::Name));
+        return MISUSED;
+    }
     let (sender, mut inputs) = unbounded_channel();
     if let Err(error) = signals::listen(&sender) {
         return complain(&format!("watching for signals failed: {error}"));
     }
-    let (stream, welcome, seals) = match entered(join, &mut inputs).await {
+    let (stream, welcome, seals) = match entered(join, &name, &mut inputs).await {
         Ok(entered) => entered,
         Err(code) => return code,
     };
@@ -82,7 +96,7 @@ async fn joined(join: &Join) -> u8 {
 
 fn ends(
     stream: TcpStream,
-    (sealer, opener): (Sealer, Opener),
+    seals: (Sealer, Opener),
     silence: Duration,
     address: Whereabouts,
 ) -> io::Result<Ends> {
@@ -91,7 +105,7 @@ fn ends(
     Ok(Ends {
         from: Box::new(stream.try_clone()?),
         to: Box::new(stream),
-        seals: Some((sealer, opener)),
+        seals: Some(seals),
         patience: silence,
         address,
     })
@@ -100,22 +114,26 @@ fn ends(
 type Entered = (TcpStream, Welcome, (Sealer, Opener));
 
 /// Tries until it is let in; else what to exit with.
-async fn entered(join: &Join, inputs: &mut UnboundedReceiver<Input>) -> Result<Entered, u8> {
+async fn entered(
+    join: &Join,
+    name: &str,
+    inputs: &mut UnboundedReceiver<Input>,
+) -> Result<Entered, u8> {
     let deadline = Some(Instant::now() + join.timeout);
-    let (mut last, mut is_told) = (String::from("nobody answers"), false);
+    let (mut last, mut told) = (String::from("nobody answers"), Notes::default());
     loop {
         tokio::select! {
-            entered = attempt(join) => match entered {
+            entered = attempt(join, name) => match entered {
                 Ok(entered) => return Ok(entered),
-                Err(Failure::ForGood(why)) => return Err(complain(&why)),
-                Err(Failure::ForNow(why)) => last = why,
+                // Whatever it is, anybody on the network can have said it.
+                Err(why) => last = why,
             },
             () = until(deadline) => return Err(in_vain(join, &last)),
             code = ended(inputs) => return Err(code),
         }
         let within = join.timeout.as_secs_f64();
-        if !std::mem::replace(&mut is_told, true) {
-            complain(&format!("{last}; it is tried again for {within} s (--timeout)"));
+        if told.is_new(&last) {
+            complain(&format!("{last}; it is tried again for {within} s in all (--timeout)"));
         }
         tokio::select! {
             () = tokio::time::sleep(PAUSE) => {}
@@ -140,88 +158,69 @@ async fn ended(inputs: &mut UnboundedReceiver<Input>) -> u8 {
             && ENDING.contains(&signal)
         {
             complain(&format!("got {}: no job was joined", signals::name(signal.as_raw())));
-            return u8::try_from(128 + signal.as_raw()).unwrap_or(1);
+            return nonzero(128 + signal.as_raw());
         }
     }
     std::future::pending().await
 }
 
-/// Why it is not let in.
-enum Failure {
-    ForNow(String),
-    ForGood(String),
-}
-
-async fn attempt(join: &Join) -> Result<Entered, Failure> {
+/// Tries once; else why it is not let in.
+async fn attempt(join: &Join, name: &str) -> Result<Entered, String> {
     let to = &join.launcher;
-    let for_now = |error: io::Error| Failure::ForNow(format!("{to}: {error}"));
-    let late = |_| Failure::ForNow(format!("{to}: no answer in {} s", ANSWERED_IN.as_secs()));
-    let found = tokio::net::lookup_host(to.as_str()).await.map_err(for_now)?;
-    let mut last = Failure::ForNow(format!("{to} has no address"));
+    let failed = |error: io::Error| format!("{to}: {error}");
+    let late = |_| format!("{to}: no answer in {} s", ANSWERED_IN.as_secs());
+    let found = tokio::net::lookup_host(to.as_str()).await.map_err(failed)?;
+    let mut last = format!("{to} has no address");
     for address in found {
         let connected = tokio::time::timeout(ANSWERED_IN, TcpStream::connect(address)).await;
         let stream = match connected.map_err(late) {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
-                last = for_now(error);
+                last = failed(error);
                 continue;
             }
-            Err(failure) => {
-                last = failure;
+            Err(why) => {
+                last = why;
                 continue;
             }
         };
-        return tokio::time::timeout(ANSWERED_IN, enter(join, stream)).await.map_err(late)?;
+        return tokio::time::timeout(ANSWERED_IN, enter(join, name, stream)).await.map_err(late)?;
     }
     Err(last)
 }
 
-async fn enter(join: &Join, mut stream: TcpStream) -> Result<Entered, Failure> {
+async fn enter(join: &Join, name: &str, mut stream: TcpStream) -> Result<Entered, String> {
     let to = &join.launcher;
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::InvalidData => {
-            Failure::ForGood(format!("what listens at {to} is no `rma-run serve`: {error}"))
+            format!("what listens at {to} is no `rma-run serve`: {error}")
         }
-        _ => Failure::ForNow(format!("{to} has closed the connection: {error}")),
+        _ => format!("{to} has closed the connection: {error}"),
     };
     stream.set_nodelay(true).map_err(failed)?;
-    let challenge: Challenge = read(&mut stream, HELLO_MAX).await.map_err(failed)?;
+    let challenge: Challenge = bootstrap::read(&mut stream, HELLO_MAX).await.map_err(failed)?;
     if challenge.magic != MAGIC {
-        return Err(Failure::ForGood(format!("what listens at {to} is no `rma-run serve`")));
+        return Err(format!("what listens at {to} is no `rma-run serve`"));
     }
-    let refused = |why: Refusal| Failure::ForGood(format!("{to} refuses this host: {why}"));
+    let refused = |why: Refusal| format!("{to} refuses this host: {why}");
     if challenge.version != VERSION {
         return Err(refused(Refusal::Version { launcher: challenge.version }));
     }
     let nonce = wire::random().map_err(failed)?;
-    let name = join
-        .name
-        .clone()
-        .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
+    let name = name.to_owned();
     let mut hello = Hello { version: VERSION, name, slots: join.slots, nonce, mac: [0; 32] };
     hello.mac = hello::host_mac(&join.secret, &challenge.nonce, &hello).0;
-    let frame = wire::encode(&hello).map_err(failed)?;
-    stream.write_all(&frame).await.map_err(failed)?;
-    let welcome = match read(&mut stream, REPLY_MAX).await.map_err(failed)? {
+    bootstrap::write(&mut stream, &hello).await.map_err(failed)?;
+    let welcome = match bootstrap::read(&mut stream, REPLY_MAX).await.map_err(failed)? {
         Reply::Refused(why) => return Err(refused(why)),
         Reply::Welcome(welcome) => welcome,
     };
     let proof = hello::launcher_mac(&join.secret, &challenge.nonce, &nonce, &welcome);
     if proof != Proof(welcome.mac) {
-        return Err(Failure::ForGood(format!(
+        return Err(format!(
             "what listens at {to} does not know the secret, so it is not the launcher of this job"
-        )));
+        ));
     }
-    let seals = seals(join, &challenge.nonce, &nonce);
+    let seals = seal::pair(&join.secret.0.0, &challenge.nonce, &nonce, Side::Host);
     Ok((stream, welcome, seals))
-}
-
-fn seals(join: &Join, launcher: &Nonce, host: &Nonce) -> (Sealer, Opener) {
-    let secret = &join.secret.0.0;
-    let sealer = Sealer::new(secret, launcher, host, Side::Host);
-    (sealer, Opener::new(secret, launcher, host, Side::Launcher))
-}
-
-async fn read<T: Wire>(stream: &mut TcpStream, max: usize) -> io::Result<T> {
-    bootstrap::read(stream, max).await
 }

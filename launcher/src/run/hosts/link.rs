@@ -29,10 +29,11 @@ use super::super::driver::Input;
 use super::super::lines::{Tail, last_lines};
 use super::super::output::lock;
 use super::super::query::Seen;
+use super::super::report::LostOutput;
 use super::super::spawn::{detach, watch};
 use super::port::Connection;
-use super::seal::{Opener, SEAL, Sealer};
-use super::shown;
+use super::remote::shown;
+use super::seal::{self, Opener, SEAL, Sealer};
 use super::talk::{ANY_GREETING, BEAT, FRAME_MAX, GREETING, Order, Task, Word};
 use crate::notes::Notes;
 use crate::wire;
@@ -135,11 +136,7 @@ struct Mouth {
 
 impl Mouth {
     async fn write(&mut self, frame: Vec<u8>) -> io::Result<()> {
-        let frame = match &mut self.sealer {
-            Some(sealer) => sealer.seal(frame),
-            None => frame,
-        };
-        self.to.write_all(&frame).await
+        self.to.write_all(&seal::sealed(&mut self.sealer, frame)).await
     }
 }
 
@@ -176,6 +173,16 @@ pub(super) struct Answered {
     /// Which `Look`, and with what.
     pub(super) looked: u32,
     pub(super) seen: Vec<Seen>,
+}
+
+/// What is left of a conversation.
+#[derive(Default)]
+pub(super) struct Ended {
+    /// The remote shell, which has ended, but is not reaped: until then its number, which is also
+    /// that of its group, is no other process'.
+    pub(super) shell: Option<Child>,
+    /// What ranks have printed that was not passed on to its end.
+    pub(super) lost: Option<LostOutput>,
 }
 
 /// Where a conversation tells what it hears.
@@ -242,12 +249,11 @@ impl Conversation {
         }
     }
 
-    /// Until the connection has ended, and the remote shell, if there is one. That is not reaped:
-    /// until then its number, which is also that of its group, is no other process'.
-    pub(super) async fn carry_on(mut self, orders: UnboundedReceiver<Order>) -> Option<Child> {
-        let to = self.to.take()?;
+    /// Until the connection has ended, and the remote shell, if there is one.
+    pub(super) async fn carry_on(mut self, orders: UnboundedReceiver<Order>) -> Ended {
+        let Some(to) = self.to.take() else { return Ended::default() };
         match self.shell.take() {
-            Some(shell) => Some(self.by_way_of(shell, to, orders).await),
+            Some(shell) => self.by_way_of(shell, to, orders).await,
             None => {
                 let why = self.speak(to, orders).await;
                 let why = why
@@ -256,11 +262,25 @@ impl Conversation {
                     0 => why,
                     count => format!("{why} ({count} messages that are not its own were refused)"),
                 };
-                self.outputs.clear();
-                self.tell(Said::Lost(why));
-                None
+                let cut = self.cut();
+                Ended { shell: None, lost: self.lost(cut, why) }
             }
         }
+    }
+
+    /// Ends all output; gives the ranks whose output was not at its end.
+    fn cut(&mut self) -> Vec<u32> {
+        let outputs = std::mem::take(&mut self.outputs);
+        let of_ranks = (self.task.first..).zip(outputs.chunks(2));
+        let cut = of_ranks.filter(|(_, both)| both.iter().any(Option::is_some));
+        cut.map(|(rank, _)| rank).collect()
+    }
+
+    /// Says that the host is lost, and gives what is missing therefore.
+    fn lost(&self, cut: Vec<u32>, why: String) -> Option<LostOutput> {
+        self.tell(Said::Lost(why.clone()));
+        let host = self.task.host_name().to_owned();
+        if cut.is_empty() { None } else { Some(LostOutput { host, ranks: cut, why }) }
     }
 
     async fn by_way_of(
@@ -268,10 +288,10 @@ impl Conversation {
         shell: Shell,
         to: Mouth,
         orders: UnboundedReceiver<Order>,
-    ) -> Child {
+    ) -> Ended {
         let Shell { child, watched, command, errors } = shell;
         let tail = Arc::new(Mutex::new(Tail::default()));
-        let name = self.task.hosts.get(self.host).cloned().unwrap_or_default();
+        let name = self.task.host_name().to_owned();
         let is_ready = Arc::clone(&self.is_ready);
         let complaints = Complaints { name, tail: Arc::clone(&tail), is_ready };
         let complaints = tokio::spawn(complaints.read(errors, self.inputs.clone()));
@@ -281,7 +301,7 @@ impl Conversation {
             Ok(Err(error)) => Some(error.to_string()),
             Ok(Ok(())) => self.speak(to, orders).await,
         };
-        self.outputs.clear();
+        let cut = self.cut();
         // One that hangs is killed by whoever is told, and ends then.
         let why = match why {
             Some(why) => why,
@@ -293,9 +313,9 @@ impl Conversation {
                 explain(&command, status, is_ready, &lock(&tail).text())
             }
         };
-        self.tell(Said::Lost(why));
+        let lost = self.lost(cut, why);
         ended(&watched).await;
-        child
+        Ended { shell: Some(child), lost }
     }
 
     /// Tells the agent what is to be done, and passes on what it says; why it says no more, unless
@@ -328,7 +348,7 @@ impl Conversation {
                 Ok(Ok(word)) => word,
             };
             if self.from.refused() > 0 && !std::mem::replace(&mut is_noted, true) {
-                let name = self.task.hosts.get(self.host).cloned().unwrap_or_default();
+                let name = self.task.host_name();
                 let text = format!(
                     "host {name}: messages on its connection that are not its own, or were sent \
                      before, are refused; somebody interferes with it"

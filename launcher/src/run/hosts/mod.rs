@@ -12,17 +12,17 @@ mod link;
 mod list;
 mod meet;
 mod port;
+mod remote;
 mod seal;
+mod streams;
 mod talk;
 mod task;
+mod voice;
 
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
-use std::process::Child;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -33,7 +33,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::input::{input_of, read_input};
-use self::link::{Answered, Said, Stream};
+use self::link::{Answered, Ended, Said, Stream};
+use self::remote::shown;
 use self::talk::{Order, Task, Word};
 use super::cpus::ranges;
 use super::driver::Input;
@@ -41,8 +42,9 @@ use super::machine::{Event, Exit, PARTING_GRACE};
 use super::processes::Processes;
 use super::program;
 use super::query::Seen;
-use super::report::RunError;
+use super::report::{LostOutput, RunError};
 use super::spec::Spec;
+use crate::pmi::server::{Meeting, Told};
 use crate::rumours::{Message, Rumours};
 use crate::wire;
 
@@ -52,61 +54,12 @@ pub use self::join::{Join, join};
 pub(super) use self::link::{Relayed, Said as HostSaid};
 pub use self::list::{Fill, HostPart, HostSlots, parse_hosts, place, read_hosts};
 pub use self::port::{Connections, JoinError, JoinPort, JoinedHosts};
+pub use self::remote::Remote;
 
 /// How long agents may take to end when all is over, and the remote shells after them.
 const CLOSING: Duration = Duration::from_secs(3);
 /// How long all hosts may take to stop their ranks, or to look at them.
 const ANSWERING: Duration = Duration::from_secs(1);
-
-/// Hosts that the ranks of a job are on. The program that runs the job is its own agent there: its
-/// `main` begins with [`agent`] if its first argument is `agent`.
-#[derive(Debug, Clone)]
-pub struct Remote {
-    /// The hosts, and the ranks on each: all of the job, in order.
-    pub hosts: Vec<HostPart>,
-    /// To hosts that have joined, which need no remote shell.
-    pub connections: Option<Connections>,
-    /// The remote shell, as a program and its arguments, behind which a host and a command line
-    /// for a shell there are put. `None`: ssh, or none for the host `localhost`.
-    pub shell: Option<Vec<OsString>>,
-    /// A host that says nothing for so long is lost; so is the launcher for a host.
-    pub silence: Duration,
-}
-
-/// What ssh is asked for: never for a password.
-const SSH: [&str; 4] = ["ssh", "-T", "-o", "BatchMode=yes"];
-
-impl Remote {
-    /// Those hosts, by ssh.
-    pub fn new(hosts: Vec<HostPart>) -> Remote {
-        Remote { hosts, connections: None, shell: None, silence: Duration::from_secs(10) }
-    }
-
-    /// The command that starts an agent.
-    fn command(&self, host: &str, agent: &Path) -> Vec<OsString> {
-        let shell = match &self.shell {
-            None if host == "localhost" => return vec![agent.into(), "agent".into()],
-            None => SSH.map(OsString::from).to_vec(),
-            Some(shell) => shell.clone(),
-        };
-        let mut line = quoted(agent);
-        line.push(" agent");
-        shell.into_iter().chain([host.into(), line]).collect()
-    }
-}
-
-/// For a shell.
-fn quoted(path: &Path) -> OsString {
-    let mut text = vec![b'\''];
-    for byte in path.as_os_str().as_bytes() {
-        match byte {
-            b'\'' => text.extend(b"'\\''"),
-            other => text.push(*other),
-        }
-    }
-    text.push(b'\'');
-    OsString::from_vec(text)
-}
 
 /// A host, as the launcher knows it.
 #[derive(Debug)]
@@ -162,8 +115,9 @@ pub(super) struct Hosts {
     rumours: Rumours,
     /// Ranks that have joined the job, whether they are still part of it or not.
     joined: HashSet<u32>,
+    meeting: Meeting,
     /// Each ends with its remote shell, if it has one.
-    conversations: JoinSet<Option<Child>>,
+    conversations: JoinSet<Ended>,
     /// Where to remind the driver; none if there are no hosts.
     inputs: Option<UnboundedSender<Input>>,
     /// By each host.
@@ -307,6 +261,7 @@ impl Hosts {
             links: Vec::new(),
             rumours: Rumours::new(parts.iter().map(HostPart::range).collect()),
             joined: HashSet::new(),
+            meeting: Meeting::new(parts.len()),
             conversations: JoinSet::new(),
             inputs: None,
             answered: Arc::new(watch::Sender::new(vec![Answered::default(); parts.len()])),
@@ -357,8 +312,7 @@ impl Hosts {
                 return Vec::new();
             }
             Word::Note { text } => return vec![Input::Note(text)],
-            // What is told of all its ranks is told of the first, too.
-            Word::Pmi { ref told } => told.rank().unwrap_or(link.part.first),
+            Word::Pmi { told: Told::Met { pairs } } => return self.meet(host, pairs),
             Word::Stranger { why } => return vec![Input::Refused(why)],
             // Told where they arrive.
             Word::Beat | Word::Paused { .. } | Word::Looked { .. } => return Vec::new(),
@@ -374,6 +328,16 @@ impl Hosts {
             | Word::Exited { rank, .. }
             | Word::CoreDumped { rank }
             | Word::OutOfMemory { rank } => rank,
+            Word::Pmi {
+                told:
+                    Told::Began { rank }
+                    | Told::Ended { rank }
+                    | Told::Closed { rank }
+                    | Told::Missed { rank, .. }
+                    | Told::Broken { rank }
+                    | Told::Aborted { rank, .. }
+                    | Told::Faulty { rank, .. },
+            } => rank,
         };
         if !link.part.range().contains(&rank) {
             return self.lost(host, format!("its agent told of rank {rank}, which is elsewhere"));
@@ -394,7 +358,7 @@ impl Hosts {
                 self.tell(messages);
                 Event::Joined(rank)
             }
-            Word::Pmi { told } => return Some(Input::Pmi(Some(host), told)),
+            Word::Pmi { told } => return Some(Input::Pmi(told)),
             Word::Part { mine, .. } => return Some(Input::Part { rank, mine }),
             Word::Card { card, .. } => return Some(Input::Card { rank, card }),
             Word::Query { of, .. } => return Some(Input::Query { rank, of }),
@@ -648,12 +612,20 @@ impl Hosts {
 
     /// Waits for all agents to end, but not for long; not at all if what they have to send is not
     /// waited for (`all_read` is false): an agent ends when all that its ranks printed is taken.
-    pub(super) async fn close(&mut self, processes: &mut Processes, all_read: bool) {
+    /// Says which output may be cut short.
+    pub(super) async fn close(
+        &mut self,
+        processes: &mut Processes,
+        all_read: bool,
+    ) -> Vec<LostOutput> {
+        let mut lost = Vec::new();
         let patience = if all_read { CLOSING } else { Duration::ZERO };
         for patience in [patience, CLOSING] {
             let ended = async {
                 while let Some(ended) = self.conversations.join_next().await {
-                    let Ok(Some(mut shell)) = ended else { continue };
+                    let Ok(Ended { shell, lost: of_it }) = ended else { continue };
+                    lost.extend(of_it);
+                    let Some(mut shell) = shell else { continue };
                     // Before it is reaped: then its number may be another's.
                     let pid = Pid::from_child(&shell);
                     processes.release_helper(pid);
@@ -662,17 +634,12 @@ impl Hosts {
                 }
             };
             if tokio::time::timeout(patience, ended).await.is_ok() {
-                return;
+                break;
             }
             self.links.iter().for_each(Link::kill);
         }
+        lost
     }
-}
-
-/// A command as people write it.
-fn shown(command: &[OsString]) -> String {
-    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
-    format!("`{}`", words.join(" "))
 }
 
 #[cfg(test)]
@@ -682,7 +649,9 @@ mod tests {
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
     /// Hosts `a` and `b` of so many ranks, and what is ordered there.
-    fn two(ranks: [u32; 2]) -> (Hosts, [UnboundedReceiver<Order>; 2], UnboundedReceiver<Input>) {
+    pub(super) fn two(
+        ranks: [u32; 2],
+    ) -> (Hosts, [UnboundedReceiver<Order>; 2], UnboundedReceiver<Input>) {
         let part = |name: &str, first, ranks| HostPart { name: name.into(), first, ranks };
         let parts = [part("a", 0, ranks[0]), part("b", ranks[0], ranks[1])];
         let (sender, inputs) = unbounded_channel();
@@ -766,20 +735,5 @@ mod tests {
         let gone = FromLauncher::Gone { first: 0, count: 1, fate: crate::Fate::Failed };
         let frame = wire::encode(&gone).unwrap();
         assert_eq!(b.try_recv().unwrap(), Order::Answer { ranks: vec![1], frame });
-    }
-
-    #[test]
-    fn a_remote_shell_gets_one_command_line() {
-        let mut remote = Remote::new(Vec::new());
-        let agent = Path::new("/opt/it's here/rma-run");
-        let command = remote.command("a", agent);
-        assert_eq!(
-            shown(&command),
-            "`ssh -T -o BatchMode=yes a '/opt/it'\\''s here/rma-run' agent`"
-        );
-        assert_eq!(remote.command("localhost", agent).len(), 2);
-        remote.shell = Some(vec!["rsh".into(), "-p".into(), "2".into()]);
-        let command = remote.command("localhost", Path::new("/bin/rma-run"));
-        assert_eq!(shown(&command), "`rsh -p 2 localhost '/bin/rma-run' agent`");
     }
 }

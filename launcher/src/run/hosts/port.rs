@@ -1,28 +1,31 @@
 //! The port at which hosts join a job, before it begins.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::sync::watch;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
 
 use super::super::bootstrap;
 use super::super::driver::{Input, until};
+use super::super::look;
 use super::super::machine::ENDING;
 use super::super::output::lock;
+use super::super::report::nonzero;
 use super::super::signals;
+use super::super::strangers::{BACKLOG, Strangers};
+use super::ANSWERING;
 use super::hello::{self, Challenge, Hello, HostSecret, MAGIC, Refusal, Reply, Welcome};
 use super::list::HostSlots;
-use super::seal::{Opener, SEAL, Sealer, Side};
+use super::seal::{self, Opener, SEAL, Sealer, Side};
 use super::talk::{BEAT, Order, VERSION, Word};
-use crate::codec::Wire;
 use crate::notes::Notes;
 use crate::wire::{self, HELLO_MAX, Nonce, Proof};
 
@@ -30,10 +33,6 @@ use crate::wire::{self, HELLO_MAX, Nonce, Proof};
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Callers whose hello is awaited; of more, the oldest is dropped.
 const STRANGERS: usize = 64;
-/// Connections that the kernel keeps meanwhile.
-const BACKLOG: i32 = 4096;
-/// Pause when no connection can be accepted, for lack of descriptors for example.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long a host that has no rank may take to be told so.
 const DISMISSED_IN: Duration = Duration::from_secs(1);
 
@@ -80,7 +79,7 @@ impl JoinError {
     pub fn exit_code(&self) -> u8 {
         match self {
             JoinError::TimedOut { .. } => 124,
-            JoinError::Interrupted(signal) => u8::try_from(128 + signal).unwrap_or(1),
+            JoinError::Interrupted(signal) => nonzero(128 + signal),
             _ => 1,
         }
     }
@@ -102,7 +101,7 @@ impl JoinPort {
     pub fn open(address: SocketAddr, secret: HostSecret) -> Result<JoinPort, JoinError> {
         let failed = |source| JoinError::Listen { address, source };
         let listener = std::net::TcpListener::bind(address).map_err(failed)?;
-        rustix::net::listen(&listener, BACKLOG).map_err(|error| failed(error.into()))?;
+        rustix::net::listen(&listener, BACKLOG.into()).map_err(|error| failed(error.into()))?;
         listener.set_nonblocking(true).map_err(failed)?;
         Ok(JoinPort { listener, secret })
     }
@@ -111,8 +110,7 @@ impl JoinPort {
     pub fn address(&self) -> String {
         match self.listener.local_addr() {
             Ok(address) if address.ip().is_unspecified() => {
-                let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-                format!("{name}:{}", address.port())
+                format!("{}:{}", look::host(), address.port())
             }
             Ok(address) => address.to_string(),
             Err(_) => String::new(),
@@ -140,103 +138,148 @@ impl JoinPort {
             let what = "watching for signals";
             signals::listen(&sender).map_err(|source| JoinError::System { what, source })?;
             let listener = TcpListener::from_std(self.listener).map_err(failed)?;
-            let stop = watch::Sender::new(false);
             let secret = Arc::new(self.secret);
             let waits = Waits {
                 joins,
                 silence,
                 secret,
-                stop,
+                strangers: Strangers::new(listener, STRANGERS),
                 hellos: JoinSet::new(),
-                awaited: VecDeque::new(),
                 hosts: Vec::new(),
                 kept: JoinSet::new(),
+                answers: unbounded_channel(),
+                looks: 0,
+                pauses: 0,
                 notes: Notes::default(),
                 say,
             };
-            waits.carry_on(listener, signals, timeout.map(|time| Instant::now() + time)).await
+            waits.carry_on(signals, timeout.map(|time| Instant::now() + time)).await
         })
     }
-}
-
-/// A host that has joined, in the order in which they came.
-struct Host {
-    number: u64,
-    slots: HostSlots,
 }
 
 struct Waits<F> {
     joins: u32,
     silence: Duration,
     secret: Arc<HostSecret>,
-    /// True once all have joined.
-    stop: watch::Sender<bool>,
+    strangers: Strangers,
     hellos: JoinSet<io::Result<Caller>>,
-    awaited: VecDeque<AbortHandle>,
+    /// Those that have joined, in the order in which they came; no two have one name.
     hosts: Vec<Host>,
-    /// The connections of hosts, which are there as long as these are.
-    kept: JoinSet<(u64, Option<Connection>)>,
+    /// The connections of hosts, which are there as long as these are, by their names.
+    kept: JoinSet<(String, Option<Connection>)>,
+    /// What hosts have answered.
+    answers: (UnboundedSender<Answer>, UnboundedReceiver<Answer>),
+    /// How often hosts were asked whether they are there.
+    looks: u32,
+    /// Stops of this process.
+    pauses: u32,
     notes: Notes,
     say: F,
 }
 
+/// A host that has joined.
+struct Host {
+    slots: HostSlots,
+    /// What it is told; at their end, its connection is at rest.
+    orders: UnboundedSender<Order>,
+    /// Which `Look` it has answered last, and which `Pause`.
+    looked: u32,
+    paused: u32,
+}
+
+/// What the host of that name has said.
+type Answer = (String, Word);
+
 impl<F: FnMut(&str)> Waits<F> {
     async fn carry_on(
         mut self,
-        listener: TcpListener,
         mut signals: UnboundedReceiver<Input>,
         deadline: Option<Instant>,
     ) -> Result<JoinedHosts, JoinError> {
-        let mut next = 0;
-        while self.came() < self.joins {
+        while !self.all_are_there() {
+            let has_room = self.came() < self.joins;
             tokio::select! {
-                () = until(deadline) => {
-                    return Err(JoinError::TimedOut { came: self.came(), joins: self.joins });
-                }
+                biased;
                 Some(input) = signals.recv() => match input {
                     Input::Signal(signal) if ENDING.contains(&signal) => {
                         return Err(JoinError::Interrupted(signal.as_raw()));
                     }
-                    Input::Signal(Signal::TSTP) => {
-                        let own = rustix::process::getpid();
-                        let _ = rustix::process::kill_process(own, Signal::STOP);
-                    }
+                    Input::Signal(Signal::TSTP) => self.stop().await,
                     _ => {}
                 },
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, from)) => self.receive(stream, from.ip()),
-                    Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
-                },
-                Some(heard) = self.hellos.join_next() => match heard {
-                    Ok(Ok(caller)) => {
-                        self.admit(next, caller);
-                        next += 1;
+                () = until(deadline) => {
+                    return Err(JoinError::TimedOut { came: self.came(), joins: self.joins });
+                }
+                Some(ended) = self.kept.join_next() => {
+                    if let Ok((name, _)) = ended {
+                        self.gone(&name);
                     }
+                }
+                Some(answer) = self.answers.1.recv() => self.hear(answer),
+                // If one of those that have joined is gone, there is room for another.
+                Some(heard) = self.hellos.join_next(), if has_room => match heard {
+                    Ok(Ok(caller)) => self.admit(caller),
                     // Whatever looks whether somebody listens says no more.
                     Ok(Err(error)) if wire::is_end(&error) => {}
                     Ok(Err(error)) => self.refused(&error.to_string()),
                     // It was dropped.
                     Err(_) => {}
                 },
-                Some(ended) = self.kept.join_next() => {
-                    if let Ok((number, _)) = ended {
-                        self.gone(number);
-                    }
-                }
+                (stream, from) = self.strangers.accept() => self.receive(stream, from.ip()),
             }
         }
-        drop(listener);
-        self.stop.send_replace(true);
-        self.hosts.sort_by(|a, b| order(&a.slots.name).cmp(&order(&b.slots.name)));
+        drop(self.strangers);
+        // With that, hosts are told nothing more.
+        let mut hosts: Vec<_> = self.hosts.into_iter().map(|host| host.slots).collect();
+        hosts.sort_by(|a, b| order(&a.name).cmp(&order(&b.name)));
         let mut connections = HashMap::new();
         while let Some(kept) = self.kept.join_next().await {
-            let Ok((number, Some(connection))) = kept else { continue };
-            if let Some(host) = self.hosts.iter().find(|host| host.number == number) {
-                connections.insert(host.slots.name.clone(), connection);
-            }
+            let Ok((name, Some(connection))) = kept else { continue };
+            connections.insert(name, connection);
         }
-        let hosts = self.hosts.into_iter().map(|host| host.slots).collect();
-        Ok(JoinedHosts { hosts, connections: Connections(Arc::new(Mutex::new(connections))) })
+        let what = "starting a thread for connections";
+        let connections = Connections::rest(connections);
+        let connections = connections.map_err(|source| JoinError::System { what, source })?;
+        Ok(JoinedHosts { hosts, connections })
+    }
+
+    /// Whether all have joined, and none has gone behind the last that came.
+    fn all_are_there(&self) -> bool {
+        let looks = self.looks;
+        self.came() == self.joins && self.hosts.iter().all(|host| host.looked == looks)
+    }
+
+    fn order(&self, order: impl Fn() -> Order) {
+        // Fails for a host that is gone.
+        self.hosts.iter().for_each(|host| _ = host.orders.send(order()));
+    }
+
+    fn hear(&mut self, (name, word): Answer) {
+        let host = self.hosts.iter_mut().find(|host| host.slots.name == name);
+        match (host, word) {
+            (Some(host), Word::Looked { number, .. }) => host.looked = number,
+            (Some(host), Word::Paused { number }) => host.paused = number,
+            _ => {}
+        }
+    }
+
+    /// Stops this process. Hosts take the silence for no failure.
+    async fn stop(&mut self) {
+        self.pauses += 1;
+        let number = self.pauses;
+        self.order(|| Order::Pause { number });
+        let answered = async {
+            while self.hosts.iter().any(|host| host.paused != number) {
+                tokio::select! {
+                    Some(answer) = self.answers.1.recv() => self.hear(answer),
+                    Some(Ok((name, _))) = self.kept.join_next() => self.gone(&name),
+                }
+            }
+        };
+        let _ = tokio::time::timeout(ANSWERING, answered).await;
+        let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
+        self.order(|| Order::Resume);
     }
 
     fn came(&self) -> u32 {
@@ -245,13 +288,6 @@ impl<F: FnMut(&str)> Waits<F> {
 
     /// A caller, whose hello is awaited.
     fn receive(&mut self, stream: TcpStream, from: IpAddr) {
-        self.awaited.retain(|hello| !hello.is_finished());
-        if self.awaited.len() >= STRANGERS
-            && let Some(oldest) = self.awaited.pop_front()
-        {
-            oldest.abort();
-            self.refused("it kept silent while others came");
-        }
         let secret = Arc::clone(&self.secret);
         let hello = async move {
             match tokio::time::timeout(HELLO_TIMEOUT, receive(stream, from, &secret)).await {
@@ -259,7 +295,10 @@ impl<F: FnMut(&str)> Waits<F> {
                 Err(_) => Err(io::Error::other(format!("{from} did not say hello in time"))),
             }
         };
-        self.awaited.push_back(self.hellos.spawn(hello));
+        let hello = self.hellos.spawn(hello);
+        if let Some(why) = self.strangers.await_hello(hello) {
+            self.refused(why);
+        }
     }
 
     fn refused(&mut self, why: &str) {
@@ -269,7 +308,7 @@ impl<F: FnMut(&str)> Waits<F> {
     }
 
     /// A host that has proved that it knows the secret.
-    fn admit(&mut self, number: u64, caller: Caller) {
+    fn admit(&mut self, caller: Caller) {
         let Caller { stream, from, challenge, hello } = caller;
         let is_taken = |name: &str| self.hosts.iter().any(|host| host.slots.name == name);
         let mut name = hello.name.clone();
@@ -281,28 +320,31 @@ impl<F: FnMut(&str)> Waits<F> {
         let mut welcome = Welcome { name: name.clone(), silence: self.silence, mac: [0; 32] };
         welcome.mac = hello::launcher_mac(&self.secret, &challenge, &hello.nonce, &welcome).0;
         let secret = &self.secret.0.0;
-        let connection = Kept {
-            stream,
-            left: Vec::new(),
-            sealer: Sealer::new(secret, &challenge, &hello.nonce, Side::Launcher),
-            opener: Opener::new(secret, &challenge, &hello.nonce, Side::Host),
-            silence: self.silence,
-        };
-        let stop = self.stop.subscribe();
-        self.kept.spawn(async move { (number, connection.keep(welcome, stop).await) });
+        let (sealer, opener) = seal::pair(secret, &challenge, &hello.nonce, Side::Launcher);
+        let connection = Connection { stream, left: Vec::new(), sealer, opener };
+        let (orders, ordered) = unbounded_channel();
+        let (of, answers) = (name.clone(), self.answers.0.clone());
+        self.kept.spawn(async move {
+            let kept = connection.keep(welcome, ordered, (&of, answers)).await;
+            (of, kept)
+        });
         let takes = match hello.slots {
             Some(slots) => format!(", takes {slots} ranks"),
             None => String::new(),
         };
-        self.hosts
-            .push(Host { number, slots: HostSlots { name: name.clone(), slots: hello.slots } });
+        let slots = HostSlots { name: name.clone(), slots: hello.slots };
+        self.hosts.push(Host { slots, orders, looked: 0, paused: 0 });
         let (came, joins) = (self.came(), self.joins);
+        if came == joins {
+            self.looks += 1;
+            let number = self.looks;
+            self.order(|| Order::Look { number });
+        }
         (self.say)(&format!("host {name} ({from}{takes}): {came} of {joins} hosts have joined"));
     }
 
-    fn gone(&mut self, number: u64) {
-        let Some(at) = self.hosts.iter().position(|host| host.number == number) else { return };
-        let name = self.hosts.remove(at).slots.name;
+    fn gone(&mut self, name: &str) {
+        self.hosts.retain(|host| host.slots.name != name);
         let (came, joins) = (self.came(), self.joins);
         (self.say)(&format!("host {name} is gone again: {came} of {joins} hosts have joined"));
     }
@@ -325,7 +367,8 @@ struct Caller {
 async fn receive(mut stream: TcpStream, from: IpAddr, secret: &HostSecret) -> io::Result<Caller> {
     stream.set_nodelay(true)?;
     let challenge = wire::random()?;
-    send(&mut stream, &Challenge { magic: MAGIC, version: VERSION, nonce: challenge }).await?;
+    bootstrap::write(&mut stream, &Challenge { magic: MAGIC, version: VERSION, nonce: challenge })
+        .await?;
     let hello: Hello = bootstrap::read(&mut stream, HELLO_MAX).await.map_err(|error| {
         let is_end = wire::is_end(&error);
         if is_end { error } else { io::Error::other(format!("{from} is no host: {error}")) }
@@ -340,7 +383,7 @@ async fn receive(mut stream: TcpStream, from: IpAddr, secret: &HostSecret) -> io
         None
     };
     let Some(why) = refusal else { return Ok(Caller { stream, from, challenge, hello }) };
-    send(&mut stream, &Reply::Refused(why)).await?;
+    bootstrap::write(&mut stream, &Reply::Refused(why)).await?;
     Err(io::Error::other(match why {
         Refusal::Secret => format!("{from} does not know the secret"),
         Refusal::Version { .. } => format!("{from} has another version of rma-run"),
@@ -348,65 +391,70 @@ async fn receive(mut stream: TcpStream, from: IpAddr, secret: &HostSecret) -> io
     }))
 }
 
-async fn send<T: Wire>(stream: &mut TcpStream, message: &T) -> io::Result<()> {
-    stream.write_all(&wire::encode(message)?).await
+/// The connection to a host that has joined: one that is kept while others join, or by
+/// default one that is not used until the job takes it.
+pub(super) struct Connection<S = std::net::TcpStream> {
+    pub(super) stream: S,
+    /// What came on it already.
+    pub(super) left: Vec<u8>,
+    pub(super) sealer: Sealer,
+    pub(super) opener: Opener,
 }
 
-/// The connection of a host that waits for the others.
-struct Kept {
-    stream: TcpStream,
-    /// What came of a frame.
-    left: Vec<u8>,
-    sealer: Sealer,
-    opener: Opener,
-    silence: Duration,
-}
-
-impl Kept {
-    /// Welcomes the host, and sees that it stays until `stop`; `None` if it does not.
+impl Connection<TcpStream> {
+    /// Welcomes the host, and sees that it stays until there are no more orders; `None` if it does
+    /// not.
     async fn keep(
         mut self,
         welcome: Welcome,
-        mut stop: watch::Receiver<bool>,
+        mut orders: UnboundedReceiver<Order>,
+        (name, answers): (&str, UnboundedSender<Answer>),
     ) -> Option<Connection> {
-        send(&mut self.stream, &Reply::Welcome(welcome)).await.ok()?;
+        let silence = welcome.silence;
+        bootstrap::write(&mut self.stream, &Reply::Welcome(welcome)).await.ok()?;
         let mut beat = tokio::time::interval(BEAT);
         let mut heard = Instant::now();
         loop {
-            let silent = Some(heard + self.silence);
-            tokio::select! {
-                () = async { _ = stop.wait_for(|is_over| *is_over).await } => break,
-                () = until(silent) => return None,
+            let silent = Some(heard + silence);
+            let order = tokio::select! {
+                biased;
+                // What was said while this process was stopped ends the silence.
                 body = self.body() => {
                     let body = body.ok()?;
                     // One that is refused is not heard.
                     let Some(message) = self.opener.open(&body).ok()? else { continue };
-                    if wire::decode::<Word>(message).ok()? != Word::Beat {
-                        return None;
+                    match wire::decode(message).ok()? {
+                        Word::Beat => {}
+                        word @ (Word::Looked { .. } | Word::Paused { .. }) => {
+                            answers.send((name.to_owned(), word)).ok()?;
+                        }
+                        _ => return None,
                     }
                     heard = Instant::now();
+                    continue;
                 }
-                _ = beat.tick() => {
-                    let frame = self.sealer.seal(wire::encode(&Order::Beat).ok()?);
-                    let written = self.stream.write_all(&frame);
-                    tokio::time::timeout(self.silence, written).await.ok()?.ok()?;
-                }
-            }
+                order = orders.recv() => match order {
+                    Some(order) => order,
+                    None => break,
+                },
+                () = until(silent) => return None,
+                _ = beat.tick() => Order::Beat,
+            };
+            let frame = self.sealer.seal(wire::encode(&order).ok()?);
+            let written = self.stream.write_all(&frame);
+            tokio::time::timeout(silence, written).await.ok()?.ok()?;
         }
-        let Kept { stream, left, sealer, opener, .. } = self;
+        let Connection { stream, left, sealer, opener } = self;
         Some(Connection { stream: stream.into_std().ok()?, left, sealer, opener })
     }
 
     /// The body of the next frame. Loses nothing if it is dropped.
     async fn body(&mut self) -> io::Result<Vec<u8>> {
         loop {
-            if let Some((prefix, rest)) = self.left.split_first_chunk::<4>() {
-                let len = wire::announced(*prefix, HELLO_MAX + SEAL)?;
-                if rest.len() >= len {
-                    let mut body: Vec<u8> = self.left.drain(..4 + len).collect();
-                    body.drain(..4);
-                    return Ok(body);
-                }
+            if let Some(body) = wire::whole(&self.left, HELLO_MAX + SEAL)? {
+                let body = body.to_vec();
+                self.left.drain(..4 + body.len());
+                return Ok(body);
             }
             self.left.reserve(HELLO_MAX);
             if self.stream.read_buf(&mut self.left).await? == 0 {
@@ -416,33 +464,53 @@ impl Kept {
     }
 }
 
-/// The connection to a host that has joined, which is not used meanwhile.
-pub(super) struct Connection {
-    pub(super) stream: std::net::TcpStream,
-    /// What came on it already.
-    pub(super) left: Vec<u8>,
-    pub(super) sealer: Sealer,
-    pub(super) opener: Opener,
+impl Connection {
+    /// Says that this launcher is there. A host that has no room for that reads nothing.
+    fn beat(&mut self) -> io::Result<()> {
+        let frame = self.sealer.seal(wire::encode(&Order::Beat)?);
+        let written = io::Write::write(&mut self.stream, &frame)?;
+        if written == frame.len() { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
+    }
 }
+
+type ByName = HashMap<String, Connection>;
 
 /// The connections of hosts, by the names of these; each is used by one job.
 #[derive(Clone)]
-pub struct Connections(Arc<Mutex<HashMap<String, Connection>>>);
+pub struct Connections {
+    at_rest: Arc<Mutex<ByName>>,
+    /// At its end, so is the thread that beats on them.
+    _beats: mpsc::Sender<()>,
+}
 
 impl std::fmt::Debug for Connections {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_set().entries(lock(&self.0).keys()).finish()
+        f.debug_set().entries(lock(&self.at_rest).keys()).finish()
     }
 }
 
 impl Connections {
+    /// Puts them at rest: until they are taken, a thread tells hosts that this launcher is there.
+    fn rest(connections: ByName) -> io::Result<Connections> {
+        let at_rest = Arc::new(Mutex::new(connections));
+        let (_beats, ended) = mpsc::channel::<()>();
+        let beats = Arc::clone(&at_rest);
+        let beat = move || {
+            while ended.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
+                lock(&beats).retain(|_, connection| connection.beat().is_ok());
+            }
+        };
+        std::thread::Builder::new().name("beats".into()).spawn(beat)?;
+        Ok(Connections { at_rest, _beats })
+    }
+
     pub(super) fn take(&self, host: &str) -> Option<Connection> {
-        lock(&self.0).remove(host)
+        lock(&self.at_rest).remove(host)
     }
 
     /// Tells hosts that were not taken that the job does without them.
     pub(super) fn dismiss(&self) {
-        for (_, mut connection) in lock(&self.0).drain() {
+        for (_, mut connection) in lock(&self.at_rest).drain() {
             let Ok(frame) = wire::encode(&Order::End { stuck: Vec::new() }) else { continue };
             // A host that is gone hears nothing.
             let _ = connection.stream.set_nonblocking(false);
@@ -470,5 +538,29 @@ mod tests {
         let mut names = ["n10", "n2", "n1", "m3"];
         names.sort_by_key(|name| order(name));
         assert_eq!(names, ["m3", "n1", "n2", "n10"]);
+    }
+
+    /// What is between the last that joins and the start may take its time.
+    #[test]
+    fn hosts_whose_connections_are_at_rest_hear_that_the_launcher_is_there() {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let host = std::net::TcpStream::connect(port.local_addr().unwrap()).unwrap();
+        let (stream, _) = port.accept().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let (secret, nonces) = ([1; 32], [[2; 32], [3; 32]]);
+        let pair = |own| seal::pair(&secret, &nonces[0], &nonces[1], own);
+        let ((sealer, opener), (_, mut heard)) = (pair(Side::Launcher), pair(Side::Host));
+        let connection = Connection { stream, left: Vec::new(), sealer, opener };
+        let connections = Connections::rest([("a".to_owned(), connection)].into()).unwrap();
+        // Far more than it takes.
+        host.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        for _ in 0..2 {
+            let order: Order = seal::read(&host, HELLO_MAX, Some(&mut heard)).unwrap();
+            assert_eq!(order, Order::Beat);
+        }
+        let connection = connections.take("a").unwrap();
+        drop(connection);
+        let ended = seal::read::<Order>(&host, HELLO_MAX, Some(&mut heard)).unwrap_err();
+        assert!(wire::is_end(&ended), "one that was taken is left alone: {ended}");
     }
 }

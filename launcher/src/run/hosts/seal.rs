@@ -4,8 +4,6 @@
 
 use std::io;
 
-use hmac_sha256::HMAC;
-
 use crate::wire::{self, Nonce, Proof};
 
 /// Bytes that a sealed frame has besides its message.
@@ -22,24 +20,32 @@ pub(super) enum Side {
     Host,
 }
 
+/// What an end seals by, and opens by what the other one has sealed; both have drawn a nonce.
+pub(super) fn pair(
+    secret: &[u8; 32],
+    launcher: &Nonce,
+    host: &Nonce,
+    own: Side,
+) -> (Sealer, Opener) {
+    let other = match own {
+        Side::Launcher => Side::Host,
+        Side::Host => Side::Launcher,
+    };
+    let opener = Opener::new(secret, launcher, host, other);
+    (Sealer::new(secret, launcher, host, own), opener)
+}
+
 /// A key for what one end says in one connection: both ends have drawn a nonce.
 fn key(secret: &[u8; 32], launcher: &Nonce, host: &Nonce, from: Side) -> [u8; 32] {
     let of: &[u8] = match from {
         Side::Launcher => b"rma join 1: frames of the launcher",
         Side::Host => b"rma join 1: frames of the host",
     };
-    let mut hasher = HMAC::new(secret);
-    hasher.update(of);
-    hasher.update(launcher);
-    hasher.update(host);
-    hasher.finalize()
+    wire::mac(secret, &[of, launcher, host]).0
 }
 
 fn checksum(key: &[u8; 32], number: u64, message: &[u8]) -> Proof {
-    let mut hasher = HMAC::new(key);
-    hasher.update(number.to_le_bytes());
-    hasher.update(message);
-    Proof(hasher.finalize())
+    wire::mac(key, &[&number.to_le_bytes(), message])
 }
 
 /// Seals what one end says.
@@ -49,7 +55,7 @@ pub(super) struct Sealer {
 }
 
 impl Sealer {
-    pub(super) fn new(secret: &[u8; 32], launcher: &Nonce, host: &Nonce, from: Side) -> Sealer {
+    fn new(secret: &[u8; 32], launcher: &Nonce, host: &Nonce, from: Side) -> Sealer {
         Sealer { key: key(secret, launcher, host, from), next: 0 }
     }
 
@@ -66,6 +72,14 @@ impl Sealer {
     }
 }
 
+/// A frame as it goes where frames are sealed, or where a remote shell protects them.
+pub(super) fn sealed(sealer: &mut Option<Sealer>, frame: Vec<u8>) -> Vec<u8> {
+    match sealer {
+        Some(sealer) => sealer.seal(frame),
+        None => frame,
+    }
+}
+
 /// Looks at what the other end has sealed.
 pub(super) struct Opener {
     key: [u8; 32],
@@ -75,7 +89,7 @@ pub(super) struct Opener {
 
 impl Opener {
     /// `from` is the other end.
-    pub(super) fn new(secret: &[u8; 32], launcher: &Nonce, host: &Nonce, from: Side) -> Opener {
+    fn new(secret: &[u8; 32], launcher: &Nonce, host: &Nonce, from: Side) -> Opener {
         Opener { key: key(secret, launcher, host, from), next: 0, refused: 0 }
     }
 

@@ -12,9 +12,9 @@ use crate::pmi::server::{Offer, Pairs, Told};
 use crate::wire::{self, RANKS_MAX};
 
 /// Changes whenever a message does.
-pub(super) const VERSION: u32 = 7;
+pub(super) const VERSION: u32 = 8;
 /// First line of an agent; what a login shell prints before it is skipped.
-pub(super) const GREETING: &str = "rma-run agent 7";
+pub(super) const GREETING: &str = "rma-run agent 8";
 /// What an agent of any version begins with.
 pub(super) const ANY_GREETING: &str = "rma-run agent ";
 /// How often each side says that it is there.
@@ -100,7 +100,7 @@ pub(super) enum Order {
     Pause { number: u32 },
     /// I go on.
     Resume,
-    /// Say what is seen of ranks; how often that was asked.
+    /// Say what is seen of ranks, and so that you are there; how often that was asked.
     Look { number: u32 },
     /// Ranks of all hosts that speak PMI-1 have met, and have put that.
     Met { pairs: Pairs },
@@ -263,6 +263,13 @@ wire_enum!(Word {
     21 = Card { rank: rank, card: card },
     22 = Query { rank: rank, of: of },
 });
+
+impl Task {
+    /// What the user calls this host.
+    pub(super) fn host_name(&self) -> &str {
+        self.hosts.get(self.host as usize).map_or("", String::as_str)
+    }
+}
 
 impl Print {
     /// Of a file, read to its end.

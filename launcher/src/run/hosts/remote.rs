@@ -1,0 +1,85 @@
+//! Where the hosts of a job are, and how they are reached.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::time::Duration;
+
+use super::list::HostPart;
+use super::port::Connections;
+
+/// Hosts that the ranks of a job are on. The program that runs the job is its own agent there: its
+/// `main` begins with [`agent`](super::agent) if its first argument is `agent`.
+#[derive(Debug, Clone)]
+pub struct Remote {
+    /// The hosts, and the ranks on each: all of the job, in order.
+    pub hosts: Vec<HostPart>,
+    /// To hosts that have joined, which need no remote shell.
+    pub connections: Option<Connections>,
+    /// The remote shell, as a program and its arguments, behind which a host and a command line
+    /// for a shell there are put. `None`: ssh, or none for the host `localhost`.
+    pub shell: Option<Vec<OsString>>,
+    /// A host that says nothing for so long is lost; so is the launcher for a host.
+    pub silence: Duration,
+}
+
+/// What ssh is asked for: never for a password.
+const SSH: [&str; 4] = ["ssh", "-T", "-o", "BatchMode=yes"];
+
+impl Remote {
+    /// Those hosts, by ssh.
+    pub fn new(hosts: Vec<HostPart>) -> Remote {
+        Remote { hosts, connections: None, shell: None, silence: Duration::from_secs(10) }
+    }
+
+    /// The command that starts an agent.
+    pub(super) fn command(&self, host: &str, agent: &Path) -> Vec<OsString> {
+        let shell = match &self.shell {
+            None if host == "localhost" => return vec![agent.into(), "agent".into()],
+            None => SSH.map(OsString::from).to_vec(),
+            Some(shell) => shell.clone(),
+        };
+        let mut line = quoted(agent);
+        line.push(" agent");
+        shell.into_iter().chain([host.into(), line]).collect()
+    }
+}
+
+/// For a shell.
+fn quoted(path: &Path) -> OsString {
+    let mut text = vec![b'\''];
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'\'' => text.extend(b"'\\''"),
+            other => text.push(*other),
+        }
+    }
+    text.push(b'\'');
+    OsString::from_vec(text)
+}
+
+/// A command as people write it.
+pub(super) fn shown(command: &[OsString]) -> String {
+    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    format!("`{}`", words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_remote_shell_gets_one_command_line() {
+        let mut remote = Remote::new(Vec::new());
+        let agent = Path::new("/opt/it's here/rma-run");
+        let command = remote.command("a", agent);
+        assert_eq!(
+            shown(&command),
+            "`ssh -T -o BatchMode=yes a '/opt/it'\\''s here/rma-run' agent`"
+        );
+        assert_eq!(remote.command("localhost", agent).len(), 2);
+        remote.shell = Some(vec!["rsh".into(), "-p".into(), "2".into()]);
+        let command = remote.command("localhost", Path::new("/bin/rma-run"));
+        assert_eq!(shown(&command), "`rsh -p 2 localhost '/bin/rma-run' agent`");
+    }
+}

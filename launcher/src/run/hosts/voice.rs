@@ -1,0 +1,91 @@
+//! An agent's end of the connection to its launcher: threads that may block write to it and read
+//! from it.
+
+use std::io::{self, Read, Write};
+use std::sync::mpsc;
+
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::oneshot;
+
+use super::seal::{self, Opener, Sealer};
+use super::talk::{FRAME_MAX, GREETING, Order, Word};
+use crate::wire;
+
+pub(super) fn complain(why: &str) -> u8 {
+    // Shown by the launcher, if there is one.
+    let _ = writeln!(io::stderr(), "rma-run agent: {why}");
+    1
+}
+
+/// Comes to its end when the last [`Voice`] has, and all that was said is on its way.
+pub(super) type Spoken = oneshot::Receiver<()>;
+
+/// What goes to the launcher, through a thread that may block.
+#[derive(Debug, Clone)]
+pub(super) struct Voice(mpsc::Sender<Vec<u8>>);
+
+impl Voice {
+    pub(super) fn start(
+        mut to: Box<dyn Write + Send>,
+        mut sealer: Option<Sealer>,
+    ) -> io::Result<(Voice, Spoken)> {
+        let (voice, said) = mpsc::channel::<Vec<u8>>();
+        let (ending, spoken) = oneshot::channel::<()>();
+        let speak = move || {
+            // Told by its end.
+            let _ending = ending;
+            for bytes in said {
+                let bytes = seal::sealed(&mut sealer, bytes);
+                // Its end is noticed where orders are read.
+                if to.write_all(&bytes).and_then(|()| to.flush()).is_err() {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new().name("voice".into()).spawn(speak)?;
+        Ok((Voice(voice), spoken))
+    }
+
+    /// The first line to a launcher that has started this agent by a remote shell.
+    pub(super) fn greet(&self) {
+        // The thread is gone when the launcher is.
+        let _ = self.0.send(format!("{GREETING}\n").into_bytes());
+    }
+
+    pub(super) fn say(&self, word: &Word) {
+        match wire::encode_within(word, FRAME_MAX) {
+            // The thread is gone when the launcher is.
+            Ok(frame) => _ = self.0.send(frame),
+            // None is: what ranks say is bounded, and there is room for all of that.
+            Err(error) => _ = complain(&format!("a word to the launcher is lost: {error}")),
+        }
+    }
+}
+
+/// Reads orders in a thread; the channel ends with the connection.
+pub(super) fn listen(
+    mut from: Box<dyn Read + Send>,
+    mut opener: Option<Opener>,
+) -> io::Result<UnboundedReceiver<Order>> {
+    let (sender, orders) = unbounded_channel();
+    let read = move || {
+        let ended = loop {
+            match seal::read::<Order>(&mut from, FRAME_MAX, opener.as_mut()) {
+                Ok(order) => {
+                    if sender.send(order).is_err() {
+                        return;
+                    }
+                }
+                Err(error) => break error,
+            }
+        };
+        let refused = opener.as_ref().map_or(0, Opener::refused);
+        if !wire::is_end(&ended) {
+            complain(&format!("the launcher cannot be understood: {ended}"));
+        } else if refused > 0 {
+            complain(&format!("{refused} orders that are not of the launcher were refused"));
+        }
+    };
+    std::thread::Builder::new().name("ear".into()).spawn(read)?;
+    Ok(orders)
+}

@@ -65,7 +65,7 @@ fn job(relay: &Relay, ranks: u32, options: &[&str]) -> (Command, tempfile::TempD
     let mut command = Command::new(built("rma-run", "cargo build -p rma-launcher"));
     command.args(["--hosts", &hosts, "-q", "--transport", "ofi", "--provider", "tcp"]);
     command
-        .args(["--oversubscribe", "--timeout", "120"])
+        .args(["--oversubscribe", "--timeout", "120", "--host-timeout", "60"])
         .args(options)
         .arg("--ssh-command")
         .arg(shell);

@@ -206,21 +206,6 @@ pub(super) const STEPS: &[Step] = &[
                 "explained",
             ])
             .tests_at_least(15),
-            // Between pretended hosts, a relay delays, loses and reorders packets.
-            cargo(&[
-                "test",
-                "-p",
-                "rma-conformance",
-                "--test",
-                "ofi_relay",
-                "--",
-                "a_way_that_is_cut_for_good",
-                "examples_over_a_network_that_loses",
-                "atomics::",
-                "fence::",
-                "flush::",
-            ])
-            .tests_at_least(10),
         ],
     ),
     step("crashes", "what was committed is not there after a crash", crashes!("1000")),

@@ -273,7 +273,14 @@ impl Port {
             return Err(SubmitError::PeerFailed(to));
         }
         let peer = self.peer(to);
-        let number = self.number(to, &peer).map_err(|missing| missing.submit(to))?;
+        let number = self.number(to, &peer).map_err(|missing| {
+            match missing {
+                Missing::Awaited => self.starve(),
+                // Replies that wait for it are given up, and so is what waits for its replies.
+                Missing::Unknown(why) => self.lose(to, nowhere(why)),
+            }
+            missing.submit(to)
+        })?;
         match self.say((to, number), &peer, Kind::Data, [head, body]) {
             Ok(true) => {
                 peer.sent.fetch_add(1, AcqRel);
@@ -316,13 +323,18 @@ impl Port {
         if brought.news {
             self.wake();
         }
+        self.starve();
+        // Pairs with the fence in `fed`: either that sees the flag, or this the room.
+        fence(SeqCst);
+        self.offer_message(to, kind, parts)
+    }
+
+    /// A thread is told that there is no room.
+    fn starve(&self) {
         if !self.starved.swap(true, AcqRel) {
             // It looks again by itself, also where the provider tells nothing.
             self.bell.ring();
         }
-        // Pairs with the fence in `fed`: either that sees the flag, or this the room.
-        fence(SeqCst);
-        self.offer_message(to, kind, parts)
     }
 
     fn offer_message(

@@ -6,7 +6,7 @@ use crate::book::Book;
 use crate::frame::Kind;
 use crate::sys::{Caps, Opened, Passive, here};
 use crate::watcher::{Bell, FAREWELL};
-use rma_core::transport::{Members, Outcome, PeerState, WorldRank};
+use rma_core::transport::{ImportError, Members, Outcome, PeerState, SubmitError, WorldRank};
 use std::sync::atomic::Ordering::Acquire;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -96,4 +96,23 @@ fn an_answer_that_goes_nowhere_is_counted() {
     assert!(one.say_of_key(OTHER, Kind::KeyTold, &[0; 17]));
     assert_eq!(one.lost.load(Acquire), NO_RANK);
     assert!(one.troubles().contains("left 1 questions of keys"), "{}", one.troubles());
+}
+
+/// So a thread that sleeps until there is room is woken.
+#[test]
+fn an_address_that_is_awaited_is_as_room_that_is() {
+    let Some(one) = port(ONE, true) else { return };
+    assert!(!one.is_starved());
+    assert_eq!(one.send(OTHER, b"", b""), Err(SubmitError::Again));
+    assert!(one.is_starved());
+    // What says that there is no answer ends the wait.
+    one.book.end();
+    let error = one.send(OTHER, b"", b"").unwrap_err();
+    let SubmitError::Unreachable(ImportError::NoAddress { owner, .. }) = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(owner, OTHER);
+    // What else waits to be sent there, as replies do, is given up.
+    assert_eq!(one.send(OTHER, b"", b""), Err(SubmitError::PeerFailed(OTHER)));
+    assert!(one.is_lost(OTHER));
 }

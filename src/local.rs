@@ -146,7 +146,8 @@ impl Directory for Here {
         let cards = self.cards.lock().unwrap_or_else(PoisonError::into_inner);
         let card = cards.get(rank.0 as usize).cloned().flatten();
         drop(cards);
-        self.told.get().iter().for_each(|told| told(rank, card.as_deref().unwrap_or_default()));
+        let card = card.as_deref().unwrap_or_default();
+        self.told.get().iter().for_each(|told| told(Some((rank, card))));
         true
     }
 }

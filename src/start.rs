@@ -133,7 +133,7 @@ impl Directory for ByLauncher {
     type Error = rma_launcher::StartError;
 
     fn publish(&self, card: &[u8], told: Told) -> Result<(), Self::Error> {
-        self.0.publish(card, move |rank, card| told(WorldRank(rank), card))
+        self.0.publish(card, move |card| told(card.map(|(rank, card)| (WorldRank(rank), card))))
     }
 
     fn query(&self, rank: WorldRank) -> bool {

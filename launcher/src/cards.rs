@@ -19,7 +19,7 @@ impl Cards {
         }
     }
 
-    /// What `asker` is told of a rank: its card, which is empty if it has given none.
+    /// What the rank `from` is told of a rank: its card, which is empty if it has given none.
     pub(crate) fn answer(&self, from: u32, rank: u32) -> Answer {
         let card = self.0.get(rank as usize).cloned().unwrap_or_default();
         Answer { ranks: vec![from], message: FromLauncher::Card { rank, card } }

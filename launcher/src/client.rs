@@ -162,14 +162,16 @@ struct Ear {
 /// What is done with ranks that are gone.
 type Hear = Box<dyn Fn(Range<u32>, Fate) + Send>;
 
-/// What is done with the card of a rank.
-type Told = Box<dyn Fn(u32, &[u8]) + Send>;
+/// What is done with the card of a rank; `None` says that there will be no further ones.
+type Told = Box<dyn Fn(Option<(u32, &[u8])>) + Send>;
 
 /// Ranks of other hosts that are gone, and where ranks are.
 #[derive(Default)]
 struct News {
     hear: Option<Hear>,
     told: Option<Told>,
+    /// The connection has ended, or says what is not understood: nothing more is heard.
+    is_over: bool,
     /// Those that nobody has heard of.
     unheard: Vec<(Range<u32>, Fate)>,
 }
@@ -228,11 +230,16 @@ impl Ear {
                         continue;
                     }
                     Ok(FromLauncher::Card { rank, ref card }) => {
-                        news.told.iter().for_each(|told| told(rank, card));
+                        news.told.iter().for_each(|told| told(Some((rank, card))));
                         continue;
                     }
-                    _ => drop(news),
+                    Err(_) => {
+                        news.is_over = true;
+                        news.told.iter().for_each(|told| told(None));
+                    }
+                    Ok(_) => {}
                 }
+                drop(news);
                 let is_over = said.is_err();
                 let is_heard = sender.send(said).is_ok();
                 if is_over || !is_heard {

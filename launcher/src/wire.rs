@@ -154,7 +154,7 @@ pub(crate) enum FromLauncher {
     TooLarge { total: u64 },
     /// `count` ranks from `first` on, of other hosts, have left so.
     Gone { first: u32, count: u32, fate: Fate },
-    /// Answers one `Ask`: what that rank has said of itself, or nothing if it has not.
+    /// Answers one `Query`: what that rank has said of itself, or nothing if it has not.
     Card { rank: u32, card: Vec<u8> },
 }
 

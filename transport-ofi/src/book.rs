@@ -5,33 +5,29 @@ use rma_core::transport::{DeviceError, ImportError, SubmitError, Waker, WorldRan
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
 
-/// What a directory does with a card: whose it is, and its bytes.
-pub type Told = Box<dyn Fn(WorldRank, &[u8]) + Send + Sync>;
+/// What a directory does with a card: whose it is, and its bytes. `None` says that it will tell of
+/// no further ones.
+pub type Told = Box<dyn Fn(Option<(WorldRank, &[u8])>) + Send + Sync>;
 
 /// Who knows where the ranks of a job are reached, so that no rank knows all.
 pub trait Directory: Send + Sync + 'static {
     /// Why this rank could not say where it is.
     type Error;
 
-    /// Says where this rank is reached: its card, of at most 300 bytes. `told` hears the cards that
-    /// are asked for later, on any thread, also before `ask` returns. Called once, before `join`
-    /// exchanges anything.
+    /// Says where this rank is reached: its card. `told` hears the cards that are asked for later,
+    /// on any thread, also before `query` returns, and when there will be no more. Called once,
+    /// before `join` exchanges anything.
     ///
     /// # Errors
     ///
-    /// The directory's own.
+    /// The directory's own; also if a card is larger than it keeps.
     fn publish(&self, card: &[u8], told: Told) -> Result<(), Self::Error>;
 
     /// Asks for the card of a rank, without waiting for it. False if nobody can be asked.
     fn query(&self, rank: WorldRank) -> bool;
 }
 
-/// So long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-const SILENT: &str = "the launcher has not said it within 10 s; see whether rma-run runs";
 const GONE: &str = "the launcher cannot be asked; see whether rma-run runs";
 const OF_ANOTHER: &str = "the launcher has told of another rank; run the same build everywhere";
 const NO_ADDRESS: &str = "what the launcher tells is no address; run the same build everywhere";
@@ -64,9 +60,19 @@ impl Missing {
 
 /// What is known of one rank.
 enum Entry {
-    Queried(Instant),
+    Queried,
     Here(Arc<[u8]>),
     Wrong(&'static str),
+}
+
+impl Entry {
+    fn address(&self) -> Result<Arc<[u8]>, Missing> {
+        match self {
+            Self::Queried => Err(Missing::Awaited),
+            Self::Here(address) => Ok(address.clone()),
+            Self::Wrong(why) => Err(Missing::Unknown(why)),
+        }
+    }
 }
 
 /// Addresses of peers that this rank has talked to.
@@ -104,35 +110,43 @@ impl Book {
 
     /// The address of a peer, which is asked for if it is not known.
     pub(crate) fn address(&self, peer: WorldRank) -> Result<Arc<[u8]>, Missing> {
-        self.address_at(peer, Instant::now())
-    }
-
-    fn address_at(&self, peer: WorldRank, now: Instant) -> Result<Arc<[u8]>, Missing> {
-        if let Some(known) = self.known(peer, now) {
-            return known;
-        }
-        lock(&self.entries).entry(peer).or_insert(Entry::Queried(now));
-        // The directory may answer at once.
-        if !(self.query)(peer) {
-            lock(&self.entries).insert(peer, Entry::Wrong(GONE));
-        }
-        self.known(peer, now).unwrap_or(Err(Missing::Awaited))
-    }
-
-    fn known(&self, peer: WorldRank, now: Instant) -> Option<Result<Arc<[u8]>, Missing>> {
-        Some(match lock(&self.entries).get(&peer)? {
-            Entry::Here(address) => Ok(address.clone()),
-            Entry::Wrong(why) => Err(Missing::Unknown(why)),
-            Entry::Queried(since) if now.saturating_duration_since(*since) > PATIENCE => {
-                Err(Missing::Unknown(SILENT))
+        {
+            let mut entries = lock(&self.entries);
+            if let Some(entry) = entries.get(&peer) {
+                return entry.address();
             }
-            Entry::Queried(_) => Err(Missing::Awaited),
-        })
+            // One thread asks, and others that come meanwhile do not.
+            entries.insert(peer, Entry::Queried);
+        }
+        // The directory may answer at once, and the peer say it itself meanwhile.
+        let is_queried = (self.query)(peer);
+        let mut entries = lock(&self.entries);
+        let entry = entries.entry(peer).or_insert(Entry::Queried);
+        if !is_queried && matches!(entry, Entry::Queried) {
+            *entry = Entry::Wrong(GONE);
+        }
+        entry.address()
+    }
+
+    /// The directory tells nothing any more: what was asked for does not come.
+    pub(crate) fn end(&self) {
+        for entry in lock(&self.entries).values_mut() {
+            if matches!(entry, Entry::Queried) {
+                *entry = Entry::Wrong(GONE);
+            }
+        }
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
+            waker.wake();
+        }
     }
 
     /// The directory tells where a rank is. Only what was asked for is taken, and once.
     pub(crate) fn told(&self, peer: WorldRank, card: &[u8]) {
-        if let Some(entry @ Entry::Queried(_)) = lock(&self.entries).get_mut(&peer) {
+        if let Some(entry @ Entry::Queried) = lock(&self.entries).get_mut(&peer) {
             *entry = match card.split_first_chunk() {
                 Some((owner, _)) if u32::from_le_bytes(*owner) != peer.0 => {
                     Entry::Wrong(OF_ANOTHER)
@@ -143,9 +157,7 @@ impl Book {
         } else {
             self.unsought.fetch_add(1, Relaxed);
         }
-        if let Some(waker) = self.waker.get() {
-            waker.wake();
-        }
+        self.wake();
     }
 
     /// A peer says itself where it is. False if that is no address.

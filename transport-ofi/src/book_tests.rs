@@ -1,10 +1,9 @@
 //! What is asked, once, and what is taken for an answer.
 
-use super::{Book, GONE, Missing, NO_ADDRESS, OF_ANOTHER, PATIENCE, SILENT, card};
+use super::{Book, GONE, Missing, NO_ADDRESS, OF_ANOTHER, card};
 use crate::port::lock;
 use rma_core::transport::WorldRank;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
 
 const PEER: WorldRank = WorldRank(3);
 
@@ -59,19 +58,37 @@ fn an_answer_without_a_query_is_not_kept() {
     assert_eq!(*lock(&queried), [3]);
 }
 
+/// Also where it has ended after a query, which it does not answer: no wait is without an end.
 #[test]
-fn a_directory_that_is_gone_or_silent_is_an_error() {
+fn a_directory_that_is_gone_is_an_error() {
     let (gone, _) = book(false);
     assert_eq!(gone.address(PEER), Err(Missing::Unknown(GONE)));
-    let (silent, _) = book(true);
-    let start = Instant::now();
-    assert_eq!(silent.address_at(PEER, start), Err(Missing::Awaited));
-    assert_eq!(silent.address_at(PEER, start + PATIENCE), Err(Missing::Awaited));
-    let late = start + PATIENCE + Duration::from_millis(1);
-    assert_eq!(silent.address_at(PEER, late), Err(Missing::Unknown(SILENT)));
-    // A late answer is one.
-    silent.told(PEER, &card(PEER, &[7, 8]));
-    assert_eq!(&*silent.address_at(PEER, late).unwrap(), [7, 8]);
+    let (ended, _) = book(true);
+    let known = WorldRank(4);
+    assert!(ended.learn(known, &[7, 8]));
+    assert_eq!(ended.address(PEER), Err(Missing::Awaited));
+    ended.end();
+    assert_eq!(ended.address(PEER), Err(Missing::Unknown(GONE)));
+    assert_eq!(&*ended.address(known).unwrap(), [7, 8], "what is known stays so");
+    assert!(ended.learn(PEER, &[1, 2]), "it says it itself");
+    assert_eq!(&*ended.address(PEER).unwrap(), [1, 2]);
+}
+
+/// A directory that cannot be asked, while the peer says where it is, and a thread looks, too.
+#[test]
+fn what_a_peer_says_meanwhile_is_kept() {
+    let (book, seen) = (Arc::<OnceLock<Arc<Book>>>::default(), Arc::<Mutex<Vec<_>>>::default());
+    let (its, sees) = (book.clone(), seen.clone());
+    let query = move |peer: WorldRank| {
+        let book = its.get().unwrap();
+        lock(&sees).push(book.address(peer));
+        assert!(book.learn(peer, &[7, 8]));
+        false
+    };
+    let made = Book::new((1024, 2), Box::new(query), Arc::new(OnceLock::new()));
+    let book = book.get_or_init(|| Arc::new(made));
+    assert_eq!(&*book.address(PEER).unwrap(), [7, 8]);
+    assert_eq!(*lock(&seen), [Err(Missing::Awaited)], "nobody asks twice");
 }
 
 #[test]

@@ -187,12 +187,16 @@ impl Device {
 
     /// Has a peer asked whether it has that key: a connection that ended may have refused it.
     pub(crate) fn query(&self, peer: WorldRank, key: Key) {
+        self.put_back(peer, key);
+        self.bell.ring();
+    }
+
+    /// It could not be asked now: the watcher tries again soon, and needs no ring for that.
+    pub(crate) fn put_back(&self, peer: WorldRank, key: Key) {
         let mut questions = lock(&self.questions);
         if !questions.contains(&(peer, key)) {
             questions.push((peer, key));
         }
-        drop(questions);
-        self.bell.ring();
     }
 
     /// What peers are to be asked, of which nobody has taken care yet.

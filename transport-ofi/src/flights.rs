@@ -35,6 +35,10 @@ const UNSENT_MOST: u32 = 1000;
 /// have seen yet that the connection is over.
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// So long a target has to say whether it has a key before it is asked again: what it was asked, or
+/// has answered, may be lost.
+const QUERY_AGAIN: Duration = Duration::from_secs(1);
+
 /// The transfers of an endpoint, with handles of its slots.
 pub(crate) struct Flights<S> {
     /// By slot.
@@ -44,6 +48,8 @@ pub(crate) struct Flights<S> {
     again: VecDeque<(S, UnderWay)>,
     /// When something of a peer was cancelled, the last time.
     cancelled_at: FxHashMap<WorldRank, Instant>,
+    /// When a peer was asked for a key, the last time.
+    queried_at: FxHashMap<WorldRank, Instant>,
 }
 
 /// What a transfer does.
@@ -100,7 +106,12 @@ impl<S> Flights<S> {
     /// For so many slots.
     pub(crate) fn new(slots: usize) -> Self {
         let under_way = (0..slots).map(|_| None).collect();
-        Self { under_way, again: VecDeque::new(), cancelled_at: FxHashMap::default() }
+        Self {
+            under_way,
+            again: VecDeque::new(),
+            cancelled_at: FxHashMap::default(),
+            queried_at: FxHashMap::default(),
+        }
     }
 
     /// How many there can be.
@@ -147,6 +158,9 @@ impl<S> Flights<S> {
         *count += 1;
         let queries = !is_unsent && count.is_multiple_of(CUTS);
         failed.queries = queries;
+        if queries {
+            self.queried_at.insert(failed.peer, now);
+        }
         self.cancelled_at.insert(failed.peer, now);
         let is_later =
             |(_, other): &(S, UnderWay)| other.peer == failed.peer && other.posted > failed.posted;
@@ -164,6 +178,21 @@ impl<S> Flights<S> {
     pub(crate) fn has_key(&mut self, peer: WorldRank, key: &Key) {
         let meant = self.again.iter_mut().filter(|(_, it)| it.peer == peer && it.key() == *key);
         meant.for_each(|(_, waiting)| waiting.queries = false);
+    }
+
+    /// Targets and their keys that nothing was heard of for a while before `now`: they are to be
+    /// asked again.
+    pub(crate) fn unheard(&mut self, now: Instant) -> Vec<(WorldRank, Key)> {
+        let Self { again, queried_at, .. } = self;
+        let is_late = |peer: &WorldRank| {
+            let since = queried_at.get(peer);
+            since.is_none_or(|since| now.saturating_duration_since(*since) >= QUERY_AGAIN)
+        };
+        let waiting = again.iter().map(|(_, waiting)| waiting);
+        let waiting = waiting.filter(|it| it.queries && is_late(&it.peer));
+        let unheard: Vec<_> = waiting.map(|it| (it.peer, it.key())).collect();
+        queried_at.extend(unheard.iter().map(|(peer, _)| (*peer, now)));
+        unheard
     }
 
     /// Takes out one that waits and is meant.

@@ -1,6 +1,6 @@
 //! What is tried again, and when.
 
-use super::{CUTS, CUTS_MOST, Flights, Key, PAUSE, UNSENT_MOST, UnderWay, Work};
+use super::{CUTS, CUTS_MOST, Flights, Key, PAUSE, QUERY_AGAIN, UNSENT_MOST, UnderWay, Work};
 use crate::queue::Lent;
 use crate::sys::{Combining, Direction, Far};
 use rma_core::transport::{Atomic, WorldRank};
@@ -156,6 +156,27 @@ fn a_target_says_whether_it_has_a_key() {
     assert!(flights.fail((0, failed), libc::ECANCELED, now).is_ok());
     assert!(flights.take_waiting(|it| it.queries).is_none(), "it was not asked for");
     assert!(flights.take_waiting(|it| it.peer == HERE).is_some() && !flights.is_waiting());
+}
+
+/// The question, or its answer, may be lost.
+#[test]
+fn a_target_that_does_not_answer_is_asked_again() {
+    let (mut flights, mut now) = (Flights::new(1), Instant::now());
+    let mut failed = transfer(HERE, 0);
+    for _ in 1..CUTS {
+        assert_eq!(flights.fail((0, failed), libc::ECANCELED, now).ok(), Some(false));
+        now += PAUSE;
+        failed = flights.next_again(&mut 0, now).unwrap().1;
+    }
+    assert_eq!(flights.fail((0, failed), libc::ECANCELED, now).ok(), Some(true));
+    for _ in 0..2 {
+        assert_eq!(flights.unheard(now + QUERY_AGAIN - PAUSE), []);
+        now += QUERY_AGAIN;
+        assert_eq!(flights.unheard(now), [(HERE, KEY)]);
+        assert_eq!(flights.unheard(now), [], "it was asked just now");
+    }
+    flights.has_key(HERE, &KEY);
+    assert_eq!(flights.unheard(now + QUERY_AGAIN), [], "it has answered");
 }
 
 /// What was cut off, and is under way still, is nobody's: it keeps nothing from being tried again.

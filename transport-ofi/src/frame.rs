@@ -17,6 +17,8 @@ pub(crate) enum Kind {
     KeyQuery,
     /// Of the key that follows: a byte behind it, 1 if it is.
     KeyTold,
+    /// The sender's address follows, so that it can be answered.
+    Here,
 }
 
 /// What stands in front.
@@ -36,6 +38,7 @@ impl Header {
             Kind::Heard => 3,
             Kind::KeyQuery => 4,
             Kind::KeyTold => 5,
+            Kind::Here => 6,
         };
         let mut bytes = [0; HEADER];
         bytes[..8].copy_from_slice(&self.job.to_le_bytes());
@@ -57,6 +60,7 @@ impl Header {
             3 => Kind::Heard,
             4 => Kind::KeyQuery,
             5 => Kind::KeyTold,
+            6 => Kind::Here,
             _ => return None,
         };
         let header = Self { job: its, from: u32::from_le_bytes(*from), kind };
@@ -70,7 +74,9 @@ mod tests {
 
     #[test]
     fn a_header_is_what_it_was() {
-        for kind in [Kind::Data, Kind::Farewell, Kind::Heard, Kind::KeyQuery, Kind::KeyTold] {
+        let of_keys = [Kind::KeyQuery, Kind::KeyTold];
+        for kind in [Kind::Data, Kind::Farewell, Kind::Heard, Kind::Here].into_iter().chain(of_keys)
+        {
             let header = Header { job: 0x0123_4567_89ab_cdef, from: 6, kind };
             let mut message = header.to_bytes().to_vec();
             message.extend(b"rest");

@@ -241,8 +241,10 @@ fn publish<D: Directory>(
     let book = Arc::new(Book::new((size, address.len()), query, waker));
     // The book keeps the directory, and not the other way round.
     let hears = Arc::downgrade(&book);
-    let told = move |peer, card: &[u8]| {
-        hears.upgrade().iter().for_each(|book| book.told(peer, card));
+    let told = move |card: Option<(WorldRank, &[u8])>| match (hears.upgrade(), card) {
+        (Some(book), Some((peer, card))) => book.told(peer, card),
+        (Some(book), None) => book.end(),
+        (None, _) => {}
     };
     let published = directory.publish(&book::card(rank, address), Box::new(told));
     published.map(|()| book).map_err(OfiJoinError::Exchange)

@@ -44,6 +44,8 @@ struct Peer {
     heard: AtomicBool,
     /// Whether it was told that this rank leaves.
     told: AtomicBool,
+    /// Whether it knows where this rank is: it was told, or has sent something here.
+    knows_here: AtomicBool,
     /// Why it was lost, although nobody said that it had failed.
     lost: OnceLock<Failure>,
 }
@@ -58,6 +60,7 @@ impl Peer {
             answered: AtomicBool::new(false),
             heard: AtomicBool::new(false),
             told: AtomicBool::new(false),
+            knows_here: AtomicBool::new(false),
             lost: OnceLock::new(),
         }
     }
@@ -114,6 +117,8 @@ pub(crate) struct Port {
     /// Messages of others than this job's ranks, and those that did not arrive whole.
     foreign: AtomicU64,
     broken: AtomicU64,
+    /// Questions of keys that were not answered; who asked does so again.
+    dropped: AtomicU64,
     pub(crate) leave: Mutex<Leave>,
     /// Peers that leave may have to be answered, and those that ask for a key.
     pub(crate) due: AtomicBool,
@@ -183,6 +188,7 @@ impl Port {
             lost: AtomicU64::new(NO_RANK),
             foreign: AtomicU64::new(0),
             broken: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
             leave: Mutex::new(Leave::Stays),
             due: AtomicBool::new(false),
             queried: Mutex::default(),
@@ -219,6 +225,10 @@ impl Port {
         if foreign + broken > 0 {
             text +=
                 &format!("; dropped {foreign} messages of no rank of the job, {broken} not whole");
+        }
+        let dropped = self.dropped.load(Relaxed);
+        if dropped > 0 {
+            text += &format!("; left {dropped} questions of keys without an answer");
         }
         text += &self.book.shown();
         for (rank, peer) in self.known() {
@@ -263,8 +273,15 @@ impl Port {
             return Err(SubmitError::PeerFailed(to));
         }
         let peer = self.peer(to);
-        let number = self.number(to, &peer).map_err(|missing| missing.submit(to))?;
-        match self.submit((to, number), Kind::Data, [head, body]) {
+        let number = self.number(to, &peer).map_err(|missing| {
+            match missing {
+                Missing::Awaited => self.starve(),
+                // Replies that wait for it are given up, and so is what waits for its replies.
+                Missing::Unknown(why) => self.lose(to, nowhere(why)),
+            }
+            missing.submit(to)
+        })?;
+        match self.say((to, number), &peer, Kind::Data, [head, body]) {
             Ok(true) => {
                 peer.sent.fetch_add(1, AcqRel);
                 Ok(())
@@ -277,6 +294,25 @@ impl Port {
         }
     }
 
+    /// Sends a message, behind this rank's own address if the peer may not know it: so it can
+    /// answer also where no launcher tells it. False if there is no room now, as of `submit`.
+    fn say(
+        &self,
+        to: (WorldRank, u64),
+        peer: &Peer,
+        kind: Kind,
+        parts: [&[u8]; 2],
+    ) -> Result<bool, Failure> {
+        if !peer.knows_here.load(Acquire) {
+            if !self.submit(to, Kind::Here, [self.endpoint.address(), &[]])? {
+                return Ok(false);
+            }
+            // Threads that do so at once say it twice, which is no harm.
+            peer.knows_here.store(true, Release);
+        }
+        self.submit(to, kind, parts)
+    }
+
     /// False if there is no room now: who sleeps until there is will be woken.
     fn submit(&self, to: (WorldRank, u64), kind: Kind, parts: [&[u8]; 2]) -> Result<bool, Failure> {
         if self.offer_message(to, kind, parts)? {
@@ -287,13 +323,18 @@ impl Port {
         if brought.news {
             self.wake();
         }
+        self.starve();
+        // Pairs with the fence in `fed`: either that sees the flag, or this the room.
+        fence(SeqCst);
+        self.offer_message(to, kind, parts)
+    }
+
+    /// A thread is told that there is no room.
+    fn starve(&self) {
         if !self.starved.swap(true, AcqRel) {
             // It looks again by itself, also where the provider tells nothing.
             self.bell.ring();
         }
-        // Pairs with the fence in `fed`: either that sees the flag, or this the room.
-        fence(SeqCst);
-        self.offer_message(to, kind, parts)
     }
 
     fn offer_message(
@@ -406,6 +447,7 @@ impl Port {
                 };
                 let from = WorldRank(header.from);
                 let peer = self.peer(from);
+                peer.knows_here.store(true, Release);
                 brought.news = true;
                 match (header.kind, rest.split_first_chunk()) {
                     (Kind::Data, _) => {
@@ -420,6 +462,13 @@ impl Port {
                         }
                         peer.of_all.store(u64::from_le_bytes(*count), Release);
                         self.due.store(true, Release);
+                        self.bell.ring();
+                    }
+                    (Kind::Here, _) => {
+                        if !self.book.learn(from, rest) {
+                            self.broken.fetch_add(1, Relaxed);
+                        }
+                        // It may have asked already.
                         self.bell.ring();
                     }
                     (Kind::Farewell | Kind::KeyQuery | Kind::KeyTold, None) => {
@@ -501,14 +550,22 @@ impl Port {
             self.broken.fetch_add(1, Relaxed);
             return;
         };
-        let mut queried = lock(&self.queried);
-        // As many as a rank may have under way, and no more, whatever a peer sends.
-        if queried.len() < QUERIES_MOST && !queried.contains(&(from, key)) {
-            queried.push((from, key));
-        }
-        drop(queried);
-        self.due.store(true, Release);
+        self.keep_query(from, key);
         self.bell.ring();
+    }
+
+    /// A question is to be answered, by the watcher.
+    fn keep_query(&self, from: WorldRank, key: Key) {
+        let mut queried = lock(&self.queried);
+        if queried.contains(&(from, key)) {
+            return;
+        }
+        // As many as a rank may have under way, and no more, whatever a peer sends.
+        if queried.len() < QUERIES_MOST {
+            queried.push((from, key));
+        } else {
+            self.dropped.fetch_add(1, Relaxed);
+        }
     }
 
     /// A peer tells of a key.
@@ -527,7 +584,7 @@ impl Port {
         let mut all = true;
         for (peer, key) in device.questions() {
             if !self.say_of_key(peer, Kind::KeyQuery, &key) {
-                device.query(peer, key);
+                device.put_back(peer, key);
                 all = false;
             }
         }
@@ -535,24 +592,34 @@ impl Port {
         for (peer, key) in queried {
             let told = [&key[..], &[u8::from(device.has(&key))]].concat();
             if !self.say_of_key(peer, Kind::KeyTold, &told) {
-                self.note_query(peer, &key);
+                self.keep_query(peer, key);
                 all = false;
             }
         }
         all
     }
 
-    /// False if it is to be tried again. A peer that cannot be told is lost.
+    /// False if it is to be tried again. A peer that cannot be asked is lost.
     fn say_of_key(&self, peer: WorldRank, kind: Kind, bytes: &[u8]) -> bool {
         if self.is_lost(peer) || self.members.peer_state(peer) != PeerState::Alive {
             self.device.iter().for_each(|device| device.hear_of(peer, None));
             return true;
         }
-        let number = match self.number(peer, &self.peer(peer)) {
+        let its = self.peer(peer);
+        let number = match self.number(peer, &its) {
             Ok(number) => number,
-            Err(missing) => return missing != Missing::Awaited,
+            Err(Missing::Awaited) => return false,
+            // Who asked does so again.
+            Err(Missing::Unknown(_)) if kind == Kind::KeyTold => {
+                self.dropped.fetch_add(1, Relaxed);
+                return true;
+            }
+            Err(Missing::Unknown(why)) => {
+                self.lose(peer, nowhere(why));
+                return true;
+            }
         };
-        match self.submit((peer, number), kind, [bytes, &[]]) {
+        match self.say((peer, number), &its, kind, [bytes, &[]]) {
             Ok(is_said) => is_said,
             Err(failure) => {
                 self.lose(peer, failure);
@@ -597,8 +664,17 @@ impl Port {
     }
 }
 
+/// A peer of which it is not known where it is.
+fn nowhere(why: &str) -> Failure {
+    Failure { call: "fi_av_insert", code: libc::EHOSTUNREACH, reason: why.to_owned() }
+}
+
 /// Bytes of a slot.
 pub(crate) const SLOT_BYTES: usize = HEADER + MESSAGE_MAX;
 
 /// Number of slots.
 pub(crate) const SLOTS: u32 = RECEIVES + SENDS;
+
+#[cfg(test)]
+#[path = "port_tests.rs"]
+mod tests;

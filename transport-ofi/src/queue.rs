@@ -363,6 +363,9 @@ impl Told {
         let (mut came, mut is_room) =
             self.end_waiting(device, channel, libc::EHOSTUNREACH, is_over);
         let (mut place, now) = (0, Instant::now());
+        for (peer, key) in channel.flights.unheard(now) {
+            device.query(peer, key);
+        }
         while let Some((slot, under_way)) = channel.flights.next_again(&mut place, now) {
             let UnderWay { local, work, far, .. } = under_way;
             let index = slot.index();

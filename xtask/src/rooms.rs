@@ -101,6 +101,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("transport-ofi/src/device.rs", "promises Remote, takes registrations back"),
     room("transport-ofi/src/join.rs", "composes transports"),
     room("transport-ofi/src/objects.rs", "promises Messages and Members"),
+    room("transport-ofi/src/port_tests.rs", "promises Members of ranks that all live"),
     room("transport-ofi/src/queue.rs", "promises Endpoint, copies what was fetched"),
     room("transport-ofi/src/sys/alias.rs", "maps memory a second time, for the network"),
     room("transport-ofi/src/sys/endpoint.rs", "sends from and receives into slots of its own"),

@@ -1,25 +1,32 @@
 //! Where ranks are reached: what a rank says of itself, and asks of others.
 
+use std::net::Shutdown;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use super::{Client, Ear, End, LEAVE_TIMEOUT, lost};
 use crate::start::StartError;
-use crate::wire::{self, ToLauncher};
+use crate::wire::{self, CARD_MAX, ToLauncher};
 
 impl Client {
     /// Tells the launcher where this rank is reached, and has `told` hear where others are of whom
-    /// there was a [query](Self::query), from a thread. Once, before any thread exchanges or asks;
-    /// a card has 1024 bytes at most.
+    /// there was a [query](Self::query), from a thread; `None` once it can hear of no more. Once,
+    /// before any thread exchanges or asks; a card has 1024 bytes at most.
     ///
     /// # Errors
     ///
-    /// When there is no thread to be had, when the launcher is gone, and when this rank has left.
+    /// When the card is longer, when there is no thread to be had, when the launcher is gone, and
+    /// when this rank has left.
     pub fn publish(
         &self,
         card: &[u8],
-        told: impl Fn(u32, &[u8]) + Send + 'static,
+        told: impl Fn(Option<(u32, &[u8])>) + Send + 'static,
     ) -> Result<(), StartError> {
+        if card.len() > CARD_MAX {
+            let what = format!("a card of {} bytes, of at most {CARD_MAX}", card.len());
+            let why = std::io::Error::new(std::io::ErrorKind::InvalidInput, what);
+            return Err(lost(&self.settings, "said where it is reached", why));
+        }
         let _exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
         if self.ear.get().is_none() {
             let end = End::of(&self.is_cut, &self.job, self.managed.as_ref());
@@ -29,6 +36,10 @@ impl Client {
         }
         if let Some(ear) = self.ear.get() {
             let mut news = ear.news.lock().unwrap_or_else(PoisonError::into_inner);
+            // It may be over already.
+            if news.is_over {
+                told(None);
+            }
             news.told = Some(Box::new(told));
         }
         let _turn = self.writing.take(None);
@@ -40,14 +51,25 @@ impl Client {
     }
 
     /// Asks where that rank is reached: who has [published](Self::publish) hears it. Does not wait.
-    /// False if the launcher is gone, or this rank has left.
+    /// False if the launcher is gone or does not read for a second, or this rank has left.
     pub fn query(&self, rank: u32) -> bool {
-        if std::process::id() != self.pid {
+        let is_deaf = |ear: &Ear| ear.news.lock().unwrap_or_else(PoisonError::into_inner).is_over;
+        if std::process::id() != self.pid || self.ear.get().is_none_or(is_deaf) {
             return false;
         }
         let Some(_turn) = self.writing.take(Some(LEAVE_TIMEOUT)) else { return false };
         // Nothing follows a `Leave`.
-        !self.left.load(Ordering::Relaxed)
-            && wire::write(&self.stream, &ToLauncher::Query { rank }).is_ok()
+        if self.left.load(Ordering::Relaxed) {
+            return false;
+        }
+        let Ok(frame) = wire::encode(&ToLauncher::Query { rank }) else { return false };
+        let is_sent = self.send_within(&frame, LEAVE_TIMEOUT);
+        if !is_sent {
+            // Nothing can follow a part of a frame.
+            // The ear hears the end, and tells of it.
+            _ = self.stream.shutdown(Shutdown::Both);
+        }
+        // An exchange waits as long as it takes.
+        is_sent && self.stream.set_write_timeout(None).is_ok()
     }
 }

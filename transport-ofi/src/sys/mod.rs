@@ -23,6 +23,6 @@ pub(crate) use opened::{Caps, Exposed, Opened, Passive};
 pub(crate) use slots::Slot;
 
 #[cfg(test)]
-mod here;
+pub(crate) mod here;
 #[cfg(test)]
 mod transfer_tests;

@@ -38,7 +38,8 @@ pub(crate) struct Neighbour {
 /// A process whose memory is copied by address.
 #[derive(Debug)]
 enum Process {
-    /// That of this rank, which is there as long as it asks.
+    /// That of this rank, which is there as long as it asks. A child that it forks copies from its
+    /// parent by that number, and must not: it has no part in the world (`Members::is_fork`).
     Own,
     Other(OwnedFd),
 }
@@ -131,23 +132,32 @@ impl Neighbour {
         if right { Ok(process) } else { Err(Errno::SRCH) }
     }
 
-    /// The number by which to copy. The system gives it to another process once the process has
-    /// ended, so each copy asks for it.
-    fn pid_for_copy(&self) -> Result<Pid, Errno> {
-        if self.process()?.has_ended() { Err(Errno::SRCH) } else { Ok(self.card.pid) }
+    /// Fills `bytes` from `address` on in the neighbour's memory. After an error, they may be
+    /// anything.
+    pub(crate) fn copy_from(&self, address: u64, bytes: &mut [u8]) -> Result<(), Errno> {
+        self.read_with(|pid| cma::read(pid, address, bytes))
     }
 
-    pub(crate) fn copy_from(&self, address: u64, bytes: &mut [u8]) -> Result<(), Errno> {
-        cma::read(self.pid_for_copy()?, address, bytes)
+    /// Reads by the number of the process, which the system gives to another one once the process
+    /// has ended: if it has not ended after that, what was read was its own, unless it has become
+    /// another program (`execve`), which is not noticed.
+    fn read_with(&self, read: impl FnOnce(Pid) -> Result<(), Errno>) -> Result<(), Errno> {
+        let process = self.process()?;
+        let found = read(self.card.pid);
+        if process.has_ended() { Err(Errno::SRCH) } else { found }
     }
 
     /// # Safety
     ///
     /// The neighbour lets others overwrite these bytes at any time.
     pub(crate) unsafe fn copy_to(&self, address: u64, bytes: &[u8]) -> Result<(), Errno> {
-        let pid = self.pid_for_copy()?;
-        // SAFETY: the caller's, for the process that the probe found, and that still is there.
-        unsafe { cma::write(pid, address, bytes) }
+        // Asked before, for a write to another process cannot be taken back. One that ends and has
+        // its number given away between the two is not noticed.
+        if self.process()?.has_ended() {
+            return Err(Errno::SRCH);
+        }
+        // SAFETY: the caller's, for the process that the probe found, and that was there just now.
+        unsafe { cma::write(self.card.pid, address, bytes) }
     }
 
     fn rank(&self) -> WorldRank {

@@ -72,6 +72,31 @@ fn a_process_that_has_the_number_of_a_neighbour_is_left_alone() {
     assert_eq!(found, [0], "its memory is as it was");
 }
 
+/// Between a look and a copy, a process may end, and another one have its number.
+#[test]
+fn what_is_read_of_a_process_that_has_ended_by_then_is_an_error() {
+    let mut memory = Box::new([0u8; 64]);
+    memory[..HEADER_LEN].copy_from_slice(&header_bytes(1, 2));
+    let address = memory.as_mut_ptr().expose_provenance() as u64;
+    for result in [Ok(()), Err(Errno::FAULT)] {
+        let child = Child::new();
+        let (pid, control) = (child.0, Identity { device: 0, inode: 0, len: 0 });
+        let neighbour =
+            Neighbour::new(Card { rank: 1, size: 2, pid, descriptor: 0, control, address });
+        if let Err(errno) = neighbour.reaches() {
+            return eprintln!("SKIPPED: copies between processes are not allowed here: {errno}");
+        }
+        assert_eq!(neighbour.read_with(|_| result), result);
+        // The read itself succeeds, as one of a stranger does.
+        let read = neighbour.read_with(|of| {
+            assert_eq!(of, pid);
+            drop(child);
+            result
+        });
+        assert_eq!(read, Err(Errno::SRCH));
+    }
+}
+
 #[test]
 fn another_process_is_not_copied_to() {
     let child = Child::new();

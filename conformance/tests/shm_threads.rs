@@ -67,7 +67,8 @@ mod apart {
 /// Two ranks with a CPU each copy payloads where they lie, also small ones.
 mod direct {
     use crate::{Settings, Threads};
-    use rma::Config;
+    use rma::{Config, Rank};
+    use rma_conformance::Harness;
 
     struct Direct;
 
@@ -75,6 +76,7 @@ mod direct {
         fn config() -> Config {
             let mut config = Config::default();
             config.cpus = Some(64);
+            config.collective_lane_from = 1;
             (config.collective_direct_from, config.collective_direct_to) = (1, u64::MAX);
             config
         }
@@ -98,6 +100,25 @@ mod direct {
             one_is_small(2), one_is_almost_large(2), one_is_large(2), all_are_large(2),
             where_some_have_none(2), calls_differ(2),
         }
+    }
+
+    /// Where the system lets one rank read the memory of the other, both do.
+    #[test]
+    fn blocks_are_copied() {
+        ShmDirect::run("blocks_are_copied", 2, &|universe| {
+            let (world, copied) = (universe.world(), || universe.counters().blocks_copied());
+            let me = world.rank();
+            let window = world.window(1, 8).hint("rma_path", "cma").unwrap().allocate();
+            let all = u64::from(window.is_ok());
+            let before = copied();
+            let got = world.allgather(&[me.0; 64]).unwrap();
+            assert_eq!((got[0], got[127]), (0, 1));
+            assert_eq!(copied() - before, all, "the other rank's");
+            let mut bytes = [me.0; 64];
+            world.bcast(&mut bytes, Rank(0)).unwrap();
+            assert_eq!(bytes, [0; 64]);
+            assert_eq!(copied() - before, all * (1 + u64::from(me.0)), "the root's");
+        });
     }
 
     mod failure {

@@ -7,9 +7,10 @@
 //! returns when all have.
 //!
 //! Bytes that are copied so are whatever lies there at that moment. A sender that gives up, or
-//! unwinds, first takes back what it has shown ([`Shown`]), and each reader looks after each copy
+//! unwinds, first takes back what it has shown ([`Showing`]), and each reader looks after each copy
 //! whether it has: what it has copied before that was the payload. The memory of a process that has
-//! ended cannot be copied, which is an error.
+//! ended cannot be copied, which is an error; and if the system refuses a copy that the probe
+//! had promised, this rank goes another way from then on.
 use super::abandon::By;
 use super::exchange::Exchange;
 use super::flat::Ring;
@@ -21,21 +22,22 @@ use super::pieces::{self, Readers};
 use crate::config::Config;
 use crate::engine::{Cause, Engine};
 use crate::error::CollectiveError;
+use crate::memory::lane::LaneGeometry;
 use crate::rank::Rank;
 use crate::transport::{CmaError, ImportError};
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
-/// A block in the memory of another rank.
-struct ShownBlock {
+/// A block in the memory of another rank, which this one reads.
+struct Source {
     lane: InLane,
     address: u64,
 }
 
 /// What this rank shows of its memory in an operation. The memory outlives it.
-struct Shown<'e, 'a>(&'e Exchange<'a>);
+struct Showing<'e, 'a>(&'e Exchange<'a>);
 
-impl Drop for Shown<'_, '_> {
+impl Drop for Showing<'_, '_> {
     fn drop(&mut self) {
         // An operation that has ended well has left its lane.
         self.0.withdraw();
@@ -56,27 +58,47 @@ fn address_of(bytes: &[u8]) -> u64 {
     bytes.as_ptr().expose_provenance() as u64
 }
 
-impl Engine {
-    /// How payloads of collectives pass inside of a node.
-    pub(crate) fn explain_payloads(&self) -> String {
-        let Config { collective_lane_from, collective_direct_from: from, .. } = self.config;
-        let to = self.config.collective_direct_to;
-        let direct = if from > to {
+/// How payloads of collectives pass inside of a node; `hindered` says why none is copied where it
+/// lies, whatever its length.
+fn explain(config: &Config, hindered: Option<&str>) -> String {
+    let Config { collective_lane_bytes, collective_lane_from: from_lane, .. } = *config;
+    if LaneGeometry::within(collective_lane_bytes, 2).is_none() {
+        return format!(
+            "collectives: inside of a node, all payloads go by messages: {collective_lane_bytes} \
+             bytes of shared memory are too few for them (collective_lane_bytes)\n"
+        );
+    }
+    // Words of lanes say who has read.
+    let (from, to) = (config.collective_direct_from.max(from_lane), config.collective_direct_to);
+    let direct = match hindered {
+        _ if from > to => {
             "none is copied out of the memory of its rank (collective_direct_to)".to_owned()
-        } else if self.transport.cma.is_none() {
-            "the transport copies none out of the memory of its rank".to_owned()
+        }
+        Some(why) => format!("{why} out of the memory of its rank"),
+        None => format!(
+            "of two ranks, blocks of {from} to {to} bytes of a broadcast or an all-gather are \
+             copied by the system out of the memory of the other, if it lets both"
+        ),
+    };
+    format!(
+        "collectives: inside of a node, payloads of {from_lane} bytes and more pass through shared \
+         memory; {direct}\n"
+    )
+}
+
+impl Engine {
+    /// As [`explain`], of this rank.
+    pub(crate) fn explain_payloads(&self) -> String {
+        let hindered = if self.transport.cma.is_none() {
+            Some("the transport copies none")
         } else if self.transport.sleep.is_crowded() {
-            "ranks share CPUs, so none is copied out of the memory of its rank".to_owned()
+            Some("ranks share CPUs, so none is copied")
+        } else if self.is_copy_refused.load(Relaxed) {
+            Some("the system has refused to copy one, so none is copied any more")
         } else {
-            format!(
-                "of two ranks, blocks of {from} to {to} bytes are copied by the system out of the \
-                 memory of the other, if it lets both"
-            )
+            None
         };
-        format!(
-            "collectives: inside of a node, payloads of {collective_lane_from} bytes and more pass \
-             through shared memory; {direct}\n"
-        )
+        explain(&self.config, hindered)
     }
 }
 
@@ -106,16 +128,18 @@ impl Exchange<'_> {
         &self,
         near: &Near,
         Bringing { bytes, shows, reads }: Bringing<'_>,
-    ) -> Result<Option<(Vec<ShownBlock>, Shown<'_, '_>)>> {
+    ) -> Result<Option<(Vec<Source>, Showing<'_, '_>)>> {
         let comm = self.comm();
-        let transport = &comm.inner.engine.transport;
+        let Engine { transport, is_copy_refused, .. } = &*comm.inner.engine;
         let reaches = |rank: &Rank| transport.cma_with(comm.world_rank(*rank)).is_some();
         let kind = match &shows {
-            _ if !reads.iter().all(reaches) => OfferKind::Unreachable,
+            _ if is_copy_refused.load(Relaxed) || !reads.iter().all(reaches) => {
+                OfferKind::Unreachable
+            }
             Some(_) if !self.opens() => OfferKind::NoLane,
             _ => OfferKind::Direct,
         };
-        let (shown, first) = (Shown(self), self.next_piece());
+        let (showing, first) = (Showing(self), self.next_piece());
         let address = shows.as_ref().map_or(0, |(bytes, _)| address_of(bytes));
         if let Some((_, readers)) = shows.filter(|_| kind == OfferKind::Direct) {
             // Whoever hears of it finds it there.
@@ -147,14 +171,14 @@ impl Exchange<'_> {
                 self.accept_offer((*from, OfferKind::Direct), offer.lane(), offer.bytes())?;
             let malformed = CollectiveError::Malformed { what: self.what(), from: *from };
             let lane = lane.ok_or_else(|| self.fails(malformed))?;
-            Ok(ShownBlock { lane, address: offer.address() })
+            Ok(Source { lane, address: offer.address() })
         };
         let sources = reads.iter().map(source).collect::<Result<_>>()?;
-        Ok(Some((sources, shown)))
+        Ok(Some((sources, showing)))
     }
 
     /// Copies the payload of a source, which this rank has not done with.
-    fn copy_shown(&self, source: &ShownBlock, bytes: &mut [u8]) -> Result<()> {
+    fn copy_shown(&self, source: &Source, bytes: &mut [u8]) -> Result<()> {
         let (inner, from) = (&self.comm().inner, source.lane.from());
         let (engine, world) = (&inner.engine, inner.world_rank(from));
         let copied = match engine.transport.cma_with(world) {
@@ -172,11 +196,13 @@ impl Exchange<'_> {
                     Cause::Import(ImportError::System { owner, call, errno })
                 };
                 let cause = match error {
-                    // What it has shown went with it, because of another failure.
-                    CmaError::PeerGone(_) | CmaError::Far(_) => {
-                        engine.trouble(wait).unwrap_or(Cause::PeerLeft(world))
+                    CmaError::PeerGone(_) | CmaError::Far(_) => inner.cause_of_loss(wait, world),
+                    // The buffer may be of a kind that is never copied so, or the process is
+                    // confined since the probe: the next would fail as well.
+                    CmaError::System { errno, .. } => {
+                        engine.is_copy_refused.store(true, Relaxed);
+                        system(errno)
                     }
-                    CmaError::System { errno, .. } => system(errno),
                 };
                 engine.given_up(wait, cause)
             })
@@ -184,19 +210,14 @@ impl Exchange<'_> {
     }
 
     /// Copies the payload of a source, and has done with it.
-    fn take_shown(&self, source: &ShownBlock, bytes: &mut [u8]) -> Result<()> {
+    fn take_shown(&self, source: &Source, bytes: &mut [u8]) -> Result<()> {
         let (from, (lane, first)) = (source.lane.from(), source.lane.words());
         let side = self.at(lane, 0);
-        pieces::wait_shown(&side, from, first)?;
+        pieces::await_piece(&side, from, first)?;
         self.copy_shown(source, bytes)?;
-        pieces::done(&side, (from, self.comm().rank()), first);
+        pieces::done(&side, (from, self.comm().rank()), first, true);
+        self.comm().inner.engine.counters.count_copied_block();
         Ok(())
-    }
-
-    /// Waits until all have done with what this rank shows.
-    fn leave_shown(&self) -> Result<()> {
-        self.drain_lane()?;
-        self.leave_lane()
     }
 
     /// Copies the bytes of `root` to the other ranks; false if they have to go another way.
@@ -212,13 +233,13 @@ impl Exchange<'_> {
         let shows = is_root.then(|| (&bytes[..], Readers::All(others)));
         let reads = if is_root { &[][..] } else { &[root] };
         let bringing = Bringing { bytes: bytes.len(), shows, reads };
-        let Some((sources, _shown)) = self.meet_directly(near, bringing)? else {
+        let Some((sources, _showing)) = self.meet_directly(near, bringing)? else {
             return Ok(false);
         };
         for source in &sources {
             self.take_shown(source, bytes)?;
         }
-        self.leave_shown()?;
+        self.leave_read_lane()?;
         Ok(true)
     }
 
@@ -234,13 +255,39 @@ impl Exchange<'_> {
         let place = |rank: Rank| usize::from(rank) * block..(usize::from(rank) + 1) * block;
         let shows = Some((&all[place(self.comm().rank())], Readers::All(others.clone())));
         let bringing = Bringing { bytes: block, shows, reads: &ring.all_before() };
-        let Some((sources, _shown)) = self.meet_directly(near, bringing)? else {
+        let Some((sources, _showing)) = self.meet_directly(near, bringing)? else {
             return Ok(false);
         };
         for source in &sources {
             self.take_shown(source, &mut all[place(source.lane.from())])?;
         }
-        self.leave_shown()?;
+        self.leave_read_lane()?;
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_bound_what_is_copied_where_it_lies() {
+        let mut config = Config::default();
+        config.collective_lane_from = 4096;
+        (config.collective_direct_from, config.collective_direct_to) = (1, 10_000);
+        let text = explain(&config, None);
+        assert!(text.contains("blocks of 4096 to 10000 bytes"), "{text}");
+        let why = "ranks share CPUs, so none is copied";
+        let text = explain(&config, Some(why));
+        assert!(text.contains(why) && !text.contains("blocks of"), "{text}");
+
+        config.collective_lane_from = 10_001;
+        let text = explain(&config, None);
+        assert!(text.contains("none is copied") && !text.contains("blocks of"), "{text}");
+
+        config.collective_lane_from = 4096;
+        config.collective_lane_bytes = 1;
+        let text = explain(&config, None);
+        assert!(text.contains("all payloads go by messages") && !text.contains("blocks"), "{text}");
     }
 }

@@ -15,11 +15,11 @@ use super::operations::Result;
 use super::pieces::{self, AtLane, HeldPlaces, Readers};
 use crate::collective::{Communicator, Inner};
 use crate::config::digest;
-use crate::engine::Cause;
+use crate::engine::{Cause, Wait};
 use crate::error::CollectiveError;
 use crate::memory::lane::{Lane, LaneGeometry, OwnLane, PIECES, PeerLane};
 use crate::protocol::wire::{U32, U64};
-use crate::rank::Rank;
+use crate::rank::{Rank, WorldRank};
 use crate::transport::{Descriptor, ImportError};
 use crate::word::Word;
 use bytemuck::{Pod, Zeroable, bytes_of, try_pod_read_unaligned};
@@ -462,11 +462,20 @@ impl Exchange<'_> {
     /// This rank has written all that the operation needs, or will no more: ranks that have not
     /// read there before are waited for. Others come to what is left whatever becomes of this rank.
     pub(super) fn leave_lane(&self) -> Result<()> {
+        // Some may not come to it.
+        self.give_back_lane(self.comm().inner.current.news().leaves_messages())
+    }
+
+    /// As [`leave_lane`](Self::leave_lane), when all that this rank has written is read.
+    pub(super) fn leave_read_lane(&self) -> Result<()> {
+        self.give_back_lane(true)
+    }
+
+    fn give_back_lane(&self, drains: bool) -> Result<()> {
         let mut out = self.out.borrow_mut();
         if let Some(OutLane { lane, places, since, known }) = out.as_mut() {
             let side = self.at(lane.get(), *since);
-            match self.comm().inner.current.news().leaves_messages() {
-                // Some may not come to it.
+            match drains {
                 true => places.drain(&side)?,
                 false => places.settle(&side, known)?,
             }
@@ -475,14 +484,6 @@ impl Exchange<'_> {
             self.comm().inner.lanes.give_back(out);
         }
         Ok(())
-    }
-
-    /// Waits until all that this rank has written is read.
-    pub(super) fn drain_lane(&self) -> Result<()> {
-        match self.out.borrow_mut().as_mut() {
-            Some(OutLane { lane, places, since, .. }) => places.drain(&self.at(lane.get(), *since)),
-            None => Ok(()),
-        }
     }
 
     /// Takes back what this rank has shown of its own memory, as far as it is not read.
@@ -552,10 +553,7 @@ impl Exchange<'_> {
         let lane = inner.attempt(self.what(), (Some(from), By::Messages), |wait| {
             inner.import(from, offer).map_err(|error| {
                 let cause = match error {
-                    // What it has offered went with it, because of another failure.
-                    ImportError::PeerGone(world) => {
-                        inner.engine.trouble(wait).unwrap_or(Cause::PeerLeft(world))
-                    }
+                    ImportError::PeerGone(world) => inner.cause_of_loss(wait, world),
                     error => Cause::Import(error),
                 };
                 inner.engine.given_up(wait, cause)
@@ -607,6 +605,11 @@ impl Exchange<'_> {
 }
 
 impl Inner {
+    /// What a peer has offered went with it, because of another failure if there is one.
+    pub(super) fn cause_of_loss(&self, wait: Wait<'_>, owner: WorldRank) -> Cause {
+        self.engine.trouble(wait).unwrap_or(Cause::PeerLeft(owner))
+    }
+
     /// Maps the lane of a peer, once.
     fn import(
         &self,

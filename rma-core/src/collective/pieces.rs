@@ -145,27 +145,25 @@ pub(super) fn get<S: AtLane>(
     rings: bool,
     read: impl FnOnce(),
 ) -> Result<(), S::Error> {
-    let written = side.written();
-    side.wait_there(writer, || is_there(written, number))?;
+    await_piece(side, writer, number)?;
     read();
-    done_with(side.read_by(reader), number);
-    if rings {
-        side.ring(writer);
-    }
+    done(side, (writer, reader), number, rings);
     Ok(())
 }
 
-/// Waits for a piece that lies in the writer's own memory. Its reader copies it, asks after each
-/// copy whether it [is withdrawn](is_withdrawn), and [has done](done) with it.
-pub(super) fn wait_shown<S: AtLane>(side: &S, writer: Rank, number: u64) -> Result<(), S::Error> {
+/// The first half of [`get`]: the piece is there. Of one that lies in the writer's own memory, the
+/// reader asks after each copy whether it [is withdrawn](is_withdrawn).
+pub(super) fn await_piece<S: AtLane>(side: &S, writer: Rank, number: u64) -> Result<(), S::Error> {
     let written = side.written();
     side.wait_there(writer, || is_there(written, number))
 }
 
-/// The reader has done with a piece in the writer's own memory, which may wait for that.
-pub(super) fn done<S: AtLane>(side: &S, (writer, reader): (Rank, Rank), number: u64) {
+/// The other half: the reader has done with it.
+pub(super) fn done<S: AtLane>(side: &S, (writer, reader): (Rank, Rank), number: u64, rings: bool) {
     done_with(side.read_by(reader), number);
-    side.ring(writer);
+    if rings {
+        side.ring(writer);
+    }
 }
 
 /// The writer takes back the pieces before that one that are not read: what lies where they are is

@@ -137,14 +137,14 @@ fn shown(gives_up: bool) {
             let (node, memory) = (node.clone(), memory.clone());
             thread::spawn(move || {
                 let view = View { node: &node, rank: Rank(1), owner: Rank(0) };
-                let Ok(()) = wait_shown(&view, Rank(0), 0);
+                let Ok(()) = await_piece(&view, Rank(0), 0);
                 let found = memory.load(Relaxed);
                 if is_withdrawn(&view, 0) {
                     assert!(gives_up, "it waits");
                     return;
                 }
                 assert_eq!(found, content(0), "what has taken its place");
-                done(&view, (Rank(0), Rank(1)), 0);
+                done(&view, (Rank(0), Rank(1)), 0, true);
             })
         };
         let view = View { node: &node, rank: Rank(0), owner: Rank(0) };

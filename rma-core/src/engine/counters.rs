@@ -10,6 +10,8 @@ pub struct Counters {
     /// Unless the launcher reads them.
     own: [AtomicU64; Count::ALL],
     bulletin: Option<Bulletin>,
+    /// Which the launcher does not show.
+    blocks_copied: AtomicU64,
 }
 
 impl Counters {
@@ -36,6 +38,15 @@ impl Counters {
     /// those, too, of windows with the hint `rma_count`.
     pub fn operations(&self) -> u64 {
         self.get(Count::Operations)
+    }
+
+    /// Blocks of collectives that the system copied for this rank, out of the memory of a peer.
+    pub fn blocks_copied(&self) -> u64 {
+        self.blocks_copied.load(Relaxed)
+    }
+
+    pub(crate) fn count_copied_block(&self) {
+        self.blocks_copied.fetch_add(1, Relaxed);
     }
 
     /// Messages sent.

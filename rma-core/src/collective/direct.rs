@@ -29,7 +29,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
 /// A block in the memory of another rank, which this one reads.
-struct Source {
+struct CopySource {
     lane: InLane,
     address: u64,
 }
@@ -128,7 +128,7 @@ impl Exchange<'_> {
         &self,
         near: &Near,
         Bringing { bytes, shows, reads }: Bringing<'_>,
-    ) -> Result<Option<(Vec<Source>, Showing<'_, '_>)>> {
+    ) -> Result<Option<(Vec<CopySource>, Showing<'_, '_>)>> {
         let comm = self.comm();
         let Engine { transport, is_copy_refused, .. } = &*comm.inner.engine;
         let reaches = |rank: &Rank| transport.cma_with(comm.world_rank(*rank)).is_some();
@@ -171,14 +171,14 @@ impl Exchange<'_> {
                 self.accept_offer((*from, OfferKind::Direct), offer.lane(), offer.bytes())?;
             let malformed = CollectiveError::Malformed { what: self.what(), from: *from };
             let lane = lane.ok_or_else(|| self.fails(malformed))?;
-            Ok(Source { lane, address: offer.address() })
+            Ok(CopySource { lane, address: offer.address() })
         };
         let sources = reads.iter().map(source).collect::<Result<_>>()?;
         Ok(Some((sources, showing)))
     }
 
     /// Copies the payload of a source, which this rank has not done with.
-    fn copy_shown(&self, source: &Source, bytes: &mut [u8]) -> Result<()> {
+    fn copy_shown(&self, source: &CopySource, bytes: &mut [u8]) -> Result<()> {
         let (inner, from) = (&self.comm().inner, source.lane.from());
         let (engine, world) = (&inner.engine, inner.world_rank(from));
         let copied = match engine.transport.cma_with(world) {
@@ -210,7 +210,7 @@ impl Exchange<'_> {
     }
 
     /// Copies the payload of a source, and has done with it.
-    fn take_shown(&self, source: &Source, bytes: &mut [u8]) -> Result<()> {
+    fn take_shown(&self, source: &CopySource, bytes: &mut [u8]) -> Result<()> {
         let (from, (lane, first)) = (source.lane.from(), source.lane.words());
         let side = self.at(lane, 0);
         pieces::await_piece(&side, from, first)?;

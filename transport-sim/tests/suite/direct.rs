@@ -74,8 +74,8 @@ impl Sleep for CpuEach {
 
 const WORDS: usize = 3000;
 
-/// Runs `body` as two ranks of a node with a CPU each, which copy as `cma` says of each: it is given
-/// what the rank sleeps by.
+/// Runs `body` as two ranks of a node with a CPU each, which copy as `cma` says of each: it is
+/// given what the rank sleeps by.
 fn with_cma(
     seed: u64,
     wait_timeout: Option<Duration>,
@@ -217,10 +217,8 @@ fn what_the_owner_has_taken_back_is_not_taken_for_the_payload() {
             let shown = unsafe { slice::from_raw_parts_mut(start, WORDS) };
             let error = world.bcast(shown, Rank(1)).unwrap_err();
             assert!(matches!(error, CollectiveError::Timeout { .. }), "{error}");
-            for word in 0..WORDS {
-                // SAFETY: of the vector; no rank reads it before `is_changed`.
-                unsafe { start.add(word).write(9) };
-            }
+            // SAFETY: as above; no rank reads it before `is_changed`.
+            unsafe { slice::from_raw_parts_mut(start, WORDS) }.fill(9);
             kept.lock().unwrap().push(all);
             is_changed.store(true, Release);
         });

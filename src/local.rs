@@ -62,7 +62,7 @@ where
         return Err(StartError::NoRanks);
     }
     let exchange = Exchange::new(ranks);
-    let cards = Arc::new(Mutex::new(vec![None; ranks as usize]));
+    let cards = Arc::new(Mutex::new(vec![Vec::new(); ranks as usize]));
     let available = || thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     let cores = config.cpus.unwrap_or_else(available);
     let first_panic = Mutex::new(None::<Box<dyn Any + Send>>);
@@ -79,12 +79,10 @@ where
         // SAFETY: the exchange is this job's own; each of its threads has a rank, and joins once.
         let shm = unsafe { Shm::join(place, |mine| exchange.all_gather(rank, mine)) }?;
         let said = |mine: &[u8]| exchange.all_gather(rank, mine);
+        let (cards, told) = (cards.clone(), OnceLock::new());
+        let directory = Arc::new(Here { cards, rank, told });
         // SAFETY: as above.
-        let transport = unsafe {
-            let (cards, told) = (cards.clone(), OnceLock::new());
-            let directory = Arc::new(Here { cards, rank, told });
-            over_network(shm.into(), (&config, LOOP_BACK), directory, said)
-        }?;
+        let transport = unsafe { over_network(shm.into(), (&config, LOOP_BACK), directory, said) }?;
         forget(leaver);
         let universe = Universe::new(transport, with_storage(config.clone()))?;
         // A thread that ends takes no universe along that was forgotten.
@@ -123,7 +121,7 @@ where
 }
 
 /// What each rank of this process says of where it is reached.
-type Cards = Mutex<Vec<Option<Box<[u8]>>>>;
+type Cards = Mutex<Vec<Vec<u8>>>;
 
 /// Where ranks of this process are reached, as one of them asks.
 struct Here {
@@ -138,16 +136,15 @@ impl Directory for Here {
     fn publish(&self, card: &[u8], told: Told) -> Result<(), Broken> {
         _ = self.told.set(told);
         let mut cards = self.cards.lock().unwrap_or_else(PoisonError::into_inner);
-        cards[self.rank as usize] = Some(card.into());
+        cards[self.rank as usize] = card.to_vec();
         Ok(())
     }
 
     fn query(&self, rank: WorldRank) -> bool {
         let cards = self.cards.lock().unwrap_or_else(PoisonError::into_inner);
-        let card = cards.get(rank.0 as usize).cloned().flatten();
+        let card = cards.get(rank.0 as usize).cloned().unwrap_or_default();
         drop(cards);
-        let card = card.as_deref().unwrap_or_default();
-        self.told.get().iter().for_each(|told| told(Some((rank, card))));
+        self.told.get().iter().for_each(|told| told(Some((rank, &card))));
         true
     }
 }

@@ -113,11 +113,10 @@ fn of_job(mut config: Config, client: Client) -> Result<Universe, StartError> {
     // each rank, and gathers what all of them say.
     let shm = unsafe { Shm::join_on_host(place, here, |mine| client.all_gather(mine)) }?;
     let near = launched::across(&client, shm);
+    let directory = Arc::new(ByLauncher(client.clone()));
+    let said = |mine: &[u8]| client.all_gather(mine);
     // SAFETY: as above.
-    let transport = unsafe {
-        let directory = Arc::new(ByLauncher(client.clone()));
-        over_network(near, (&config, address), directory, |mine| client.all_gather(mine))
-    }?;
+    let transport = unsafe { over_network(near, (&config, address), directory, said) }?;
     let transport = launched::tell(client, transport);
     let universe = Universe::new(transport, with_storage(config))?;
     if job.explain && job.rank == 0 {

@@ -216,7 +216,10 @@ impl End {
 }
 
 impl Ear {
-    fn start(stream: TcpStream, end: End) -> io::Result<Ear> {
+    /// Of that connection, in a thread.
+    fn start(stream: &TcpStream, end: End) -> Result<Ear, StartError> {
+        let system = |source| StartError::System { call: "starting a thread", source };
+        let stream = stream.try_clone().map_err(system)?;
         let (sender, answers) = mpsc::channel();
         let news = Arc::new(Mutex::new(News::default()));
         let its = Arc::clone(&news);
@@ -233,14 +236,14 @@ impl Ear {
                         news.told.iter().for_each(|told| told(Some((rank, card))));
                         continue;
                     }
-                    Err(_) => {
-                        news.is_over = true;
-                        news.told.iter().for_each(|told| told(None));
-                    }
-                    Ok(_) => {}
+                    _ => {}
+                }
+                let is_over = said.is_err();
+                if is_over {
+                    news.is_over = true;
+                    news.told.iter().for_each(|told| told(None));
                 }
                 drop(news);
-                let is_over = said.is_err();
                 let is_heard = sender.send(said).is_ok();
                 if is_over || !is_heard {
                     break is_over;
@@ -255,7 +258,7 @@ impl Ear {
             drop(news);
             end.managed.iter().for_each(|managed| managed.end_soon());
         };
-        std::thread::Builder::new().name("rma-launcher".into()).spawn(listen)?;
+        std::thread::Builder::new().name("rma-launcher".into()).spawn(listen).map_err(system)?;
         Ok(Ear { answers: Mutex::new(answers), news })
     }
 
@@ -427,8 +430,7 @@ impl Client {
             return self.cut(Shutdown::Both);
         };
         let missed = self.missed.load(Ordering::Relaxed).checked_sub(1).map(|rank| rank as u32);
-        let sent = wire::encode(&ToLauncher::Leave { failed, missed })
-            .is_ok_and(|frame| self.send_within(&frame, LEAVE_TIMEOUT));
+        let sent = self.send_soon(&ToLauncher::Leave { failed, missed });
         match sent {
             // Word of what became of its messages follows.
             true if self.job.host.is_some() => {}
@@ -449,8 +451,7 @@ impl Client {
         let Some(_turn) = self.writing.take(Some(LEAVE_TIMEOUT)) else {
             return self.cut(Shutdown::Both);
         };
-        let sent = wire::encode(&ToLauncher::Departed { fate })
-            .is_ok_and(|frame| self.send_within(&frame, LEAVE_TIMEOUT));
+        let sent = self.send_soon(&ToLauncher::Departed { fate });
         self.cut(if sent { Shutdown::Write } else { Shutdown::Both });
     }
 
@@ -463,9 +464,10 @@ impl Client {
         news.hear = Some(Box::new(hear));
     }
 
-    /// Writes a frame unless that takes longer than `timeout`.
-    fn send_within(&self, mut frame: &[u8], timeout: Duration) -> bool {
-        let deadline = Instant::now() + timeout;
+    /// Writes a message unless that takes longer than [`LEAVE_TIMEOUT`].
+    fn send_soon(&self, message: &ToLauncher) -> bool {
+        let Ok(frame) = wire::encode(message) else { return false };
+        let (mut frame, deadline) = (&frame[..], Instant::now() + LEAVE_TIMEOUT);
         while !frame.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || self.stream.set_write_timeout(Some(left)).is_err() {
@@ -575,12 +577,8 @@ fn greet(
     stream.set_read_timeout(None).map_err(lost)?;
     stream.set_write_timeout(None).map_err(lost)?;
     let is_cut = Arc::<AtomicBool>::default();
-    let ear = || {
-        let end = End::of(&is_cut, &job, managed);
-        Ear::start(stream.try_clone()?, end)
-    };
-    let ear = (job.host.is_some() || managed.is_some()).then(ear).transpose();
-    let ear = ear.map_err(|source| StartError::System { call: "starting a thread", source })?;
+    let ear = || Ear::start(&stream, End::of(&is_cut, &job, managed));
+    let ear = (job.host.is_some() || managed.is_some()).then(ear).transpose()?;
     Ok(Client {
         settings: settings.clone(),
         job,
@@ -630,7 +628,7 @@ mod tests {
         let (server, _) = listener.accept().unwrap();
         let is_cut = Arc::new(AtomicBool::new(is_cut));
         let end = End { is_cut, lost: vec![0..2, 3..4], managed: None };
-        let ear = Ear::start(stream, end).unwrap();
+        let ear = Ear::start(&stream, end).unwrap();
         let (sender, heard) = mpsc::channel();
         let hear = Box::new(move |ranks, fate| sender.send((ranks, fate)).unwrap());
         if hears_before {

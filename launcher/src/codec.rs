@@ -8,6 +8,13 @@ pub(crate) trait Wire: Sized {
     /// Appends it.
     fn put(&self, to: &mut Vec<u8>);
 
+    /// What it is put as.
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.put(&mut bytes);
+        bytes
+    }
+
     /// Takes it from the front; `None` if that is none.
     fn take(from: &mut &[u8]) -> Option<Self>;
 

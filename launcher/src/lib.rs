@@ -30,7 +30,7 @@
 //!   | <-- Gather { mine } ------------------------------------- |   any number of times
 //!   | -- Gathered { all } | Broken { rank } | TooLarge -------> |
 //!   | <-- Card { card } --------------------------------------- |   where this rank is reached
-//!   | <-- Ask { rank } ---------------------------------------- |   when it first talks to it
+//!   | <-- Query { rank } -------------------------------------- |   when it first talks to it
 //!   | -- Card { rank, card } ---------------------------------> |
 //!   | <-- Note { text } --------------------------------------- |   printed once for each text
 //!   | <-- Leave { failed, missed } ---------------------------- |   then end of stream

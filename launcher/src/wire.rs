@@ -229,9 +229,7 @@ pub(crate) fn launcher_mac(
     answer: &Nonce,
     job: &Job,
 ) -> Proof {
-    let mut told = Vec::new();
-    job.put(&mut told);
-    mac(secret, &[b"rma bootstrap 1: launcher", answer, challenge, &told])
+    mac(secret, &[b"rma bootstrap 1: launcher", answer, challenge, &job.to_bytes()])
 }
 
 /// 32 bytes that cannot be guessed.

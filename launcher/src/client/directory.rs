@@ -1,5 +1,6 @@
 //! Where ranks are reached: what a rank says of itself, and asks of others.
 
+use std::io;
 use std::net::Shutdown;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -22,36 +23,37 @@ impl Client {
         card: &[u8],
         told: impl Fn(Option<(u32, &[u8])>) + Send + 'static,
     ) -> Result<(), StartError> {
+        let lost = |source| lost(&self.settings, "said where it is reached", source);
         if card.len() > CARD_MAX {
             let what = format!("a card of {} bytes, of at most {CARD_MAX}", card.len());
-            let why = std::io::Error::new(std::io::ErrorKind::InvalidInput, what);
-            return Err(lost(&self.settings, "said where it is reached", why));
+            return Err(lost(io::Error::new(io::ErrorKind::InvalidInput, what)));
         }
         let _exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.ear.get().is_none() {
-            let end = End::of(&self.is_cut, &self.job, self.managed.as_ref());
-            let ear = self.stream.try_clone().and_then(|stream| Ear::start(stream, end));
-            let system = |source| StartError::System { call: "starting a thread", source };
-            _ = self.ear.set(ear.map_err(system)?);
-        }
-        if let Some(ear) = self.ear.get() {
-            let mut news = ear.news.lock().unwrap_or_else(PoisonError::into_inner);
-            // It may be over already.
-            if news.is_over {
-                told(None);
+        let ear = match self.ear.get() {
+            Some(ear) => ear,
+            None => {
+                let end = End::of(&self.is_cut, &self.job, self.managed.as_ref());
+                let ear = Ear::start(&self.stream, end)?;
+                self.ear.get_or_init(|| ear)
             }
-            news.told = Some(Box::new(told));
+        };
+        let mut news = ear.news.lock().unwrap_or_else(PoisonError::into_inner);
+        // It may be over already.
+        if news.is_over {
+            told(None);
         }
+        news.told = Some(Box::new(told));
+        drop(news);
         let _turn = self.writing.take(None);
         if self.left.load(Ordering::Relaxed) {
             return Err(StartError::HasLeft { rank: self.job.rank });
         }
-        let lost = |source| lost(&self.settings, "said where it is reached", source);
         wire::write(&self.stream, &ToLauncher::Card { card: card.to_vec() }).map_err(lost)
     }
 
-    /// Asks where that rank is reached: who has [published](Self::publish) hears it. Does not wait.
-    /// False if the launcher is gone or does not read for a second, or this rank has left.
+    /// Asks where that rank is reached: who has [published](Self::publish) hears it. Does not wait
+    /// for the answer; for its turn to ask, and for a launcher that does not read, a second each.
+    /// False if that is too short, the launcher is gone, or this rank has left.
     pub fn query(&self, rank: u32) -> bool {
         let is_deaf = |ear: &Ear| ear.news.lock().unwrap_or_else(PoisonError::into_inner).is_over;
         if std::process::id() != self.pid || self.ear.get().is_none_or(is_deaf) {
@@ -62,11 +64,9 @@ impl Client {
         if self.left.load(Ordering::Relaxed) {
             return false;
         }
-        let Ok(frame) = wire::encode(&ToLauncher::Query { rank }) else { return false };
-        let is_sent = self.send_within(&frame, LEAVE_TIMEOUT);
+        let is_sent = self.send_soon(&ToLauncher::Query { rank });
         if !is_sent {
-            // Nothing can follow a part of a frame.
-            // The ear hears the end, and tells of it.
+            // Nothing can follow a part of a frame; the ear hears the end, and tells of it.
             _ = self.stream.shutdown(Shutdown::Both);
         }
         // An exchange waits as long as it takes.

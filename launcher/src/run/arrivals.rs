@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::cpus::ranges;
+use super::summary::named;
 
 /// Silence after which it is said for the first time; each further time after twice as long.
 const SILENCE: Duration = Duration::from_secs(2);
@@ -99,11 +99,6 @@ impl Arrivals {
 fn missing(there: &[bool]) -> Vec<u32> {
     let ranks = there.iter().zip(0..);
     ranks.filter_map(|(there, rank)| (!there).then_some(rank)).collect()
-}
-
-fn named(ranks: &[u32]) -> String {
-    let word = if ranks.len() == 1 { "rank" } else { "ranks" };
-    format!("{word} {}", ranges(ranks))
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use rma_core::ConfigError;
 use rustix::process::Signal;
 
 use super::capacity::Shortage;
-use super::cpus::ranges;
 use super::signals;
+use super::summary::named;
 use crate::pmi::server::PmiFault;
 
 /// How a rank failed.
@@ -158,11 +158,10 @@ pub struct LostOutput {
 impl fmt::Display for LostOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let LostOutput { host, ranks, why } = self;
-        let (word, ranks) = (if ranks.len() == 1 { "rank" } else { "ranks" }, ranges(ranks));
+        let ranks = named(ranks);
         write!(
             f,
-            "host {host}: {why}; the end of what {word} {ranks} printed may be missing: run the \
-             job again"
+            "host {host}: {why}; the end of what {ranks} printed may be missing: run the job again"
         )
     }
 }

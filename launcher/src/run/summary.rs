@@ -111,7 +111,8 @@ impl Driver<'_> {
     }
 }
 
-fn named(ranks: &[u32]) -> String {
+/// "rank 3", or "ranks 1-4".
+pub(super) fn named(ranks: &[u32]) -> String {
     let word = if ranks.len() == 1 { "rank" } else { "ranks" };
     format!("{word} {}", cpus::ranges(ranks))
 }

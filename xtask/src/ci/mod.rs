@@ -132,9 +132,8 @@ impl Place {
         thread::scope(|scope| {
             let run = |run| self.run(run).map_err(|error| format!("`{}`: {error}", show(run)));
             let begun: Vec<_> = runs.iter().map(|it| scope.spawn(move || run(it))).collect();
-            let ended = begun.into_iter().map(|it| it.join().expect("a run does not panic"));
-            let ended: Vec<_> = ended.collect();
-            ended.into_iter().try_for_each(|ended| Ok(ended?))
+            // The scope waits for those behind one that failed.
+            begun.into_iter().try_for_each(|it| Ok(it.join().expect("a run does not panic")?))
         })
     }
 

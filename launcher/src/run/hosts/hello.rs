@@ -143,9 +143,7 @@ pub(super) fn is_name(name: &str) -> bool {
 /// Proof of a host that was challenged with that nonce.
 pub(super) fn host_mac(secret: &HostSecret, launcher: &Nonce, hello: &Hello) -> Proof {
     let hello = Hello { mac: [0; 32], ..hello.clone() };
-    let mut said = Vec::new();
-    hello.put(&mut said);
-    wire::mac(&secret.0.0, &[b"rma join 1: host", launcher, &said])
+    wire::mac(&secret.0.0, &[b"rma join 1: host", launcher, &hello.to_bytes()])
 }
 
 /// Proof of the launcher, to the host with that nonce.
@@ -156,9 +154,7 @@ pub(super) fn launcher_mac(
     welcome: &Welcome,
 ) -> Proof {
     let welcome = Welcome { mac: [0; 32], ..welcome.clone() };
-    let mut said = Vec::new();
-    welcome.put(&mut said);
-    wire::mac(&secret.0.0, &[b"rma join 1: launcher", host, launcher, &said])
+    wire::mac(&secret.0.0, &[b"rma join 1: launcher", host, launcher, &welcome.to_bytes()])
 }
 
 #[cfg(test)]

@@ -479,7 +479,7 @@ type ByName = HashMap<String, Connection>;
 #[derive(Clone)]
 pub struct Connections {
     at_rest: Arc<Mutex<ByName>>,
-    /// At its end, so is the thread that beats on them.
+    /// At its end, so is the thread that beats on them, if it is there still.
     _beats: mpsc::Sender<()>,
 }
 
@@ -497,7 +497,12 @@ impl Connections {
         let beats = Arc::clone(&at_rest);
         let beat = move || {
             while ended.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
-                lock(&beats).retain(|_, connection| connection.beat().is_ok());
+                let mut at_rest = lock(&beats);
+                at_rest.retain(|_, connection| connection.beat().is_ok());
+                // None comes to rest later.
+                if at_rest.is_empty() {
+                    return;
+                }
             }
         };
         std::thread::Builder::new().name("beats".into()).spawn(beat)?;

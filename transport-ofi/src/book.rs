@@ -24,7 +24,8 @@ pub trait Directory: Send + Sync + 'static {
     /// The directory's own; also if a card is larger than it keeps.
     fn publish(&self, card: &[u8], told: Told) -> Result<(), Self::Error>;
 
-    /// Asks for the card of a rank, without waiting for it. False if nobody can be asked.
+    /// Asks for the card of a rank, without waiting for that; to ask may take seconds. False if
+    /// nobody can be asked.
     fn query(&self, rank: WorldRank) -> bool;
 }
 
@@ -108,7 +109,13 @@ impl Book {
         self.size
     }
 
-    /// The address of a peer, which is asked for if it is not known.
+    /// The address of a peer, as far as it is known: nobody is asked.
+    pub(crate) fn known(&self, peer: WorldRank) -> Result<Arc<[u8]>, Missing> {
+        lock(&self.entries).get(&peer).map_or(Err(Missing::Awaited), Entry::address)
+    }
+
+    /// The address of a peer, which is asked for if it is not known. That may take seconds, where
+    /// the launcher does not read.
     pub(crate) fn address(&self, peer: WorldRank) -> Result<Arc<[u8]>, Missing> {
         {
             let mut entries = lock(&self.entries);
@@ -165,7 +172,7 @@ impl Book {
         let is_address = address.len() == self.len;
         if is_address {
             let mut entries = lock(&self.entries);
-            let entry = entries.entry(peer).or_insert_with(|| Entry::Here(address.into()));
+            let entry = entries.entry(peer).or_insert(Entry::Queried);
             if !matches!(entry, Entry::Here(_)) {
                 *entry = Entry::Here(address.into());
             }

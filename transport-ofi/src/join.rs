@@ -46,9 +46,9 @@ pub enum OfiJoinError<E> {
     /// The bootstrap failed.
     #[error("the exchange of addresses failed: {0}")]
     Exchange(E),
-    /// Another rank sent something else than its address.
+    /// Another rank sent something else than what it has.
     #[error(
-        "the address card of rank {rank} cannot be used: run the same build of the program on \
+        "what rank {rank} says of its network cannot be used: run the same build of the program on \
          every rank"
     )]
     Card {
@@ -57,7 +57,7 @@ pub enum OfiJoinError<E> {
     },
     /// The bootstrap returned another number of cards than there are ranks.
     #[error(
-        "the exchange returned {got} addresses for {size} ranks; start all ranks of a job with \
+        "the exchange returned {got} cards for {size} ranks; start all ranks of a job with \
          the same launcher and size"
     )]
     Count {
@@ -215,11 +215,14 @@ pub unsafe fn join<D: Directory>(
     unsafe { near.beside(|waker| network(&port, waker, (what, is_crowded), membership)) }
 }
 
+/// Rank 0's is the job's; what others say alike is told once.
+fn number_of(rank: WorldRank) -> rustix::io::Result<u64> {
+    if rank == WorldRank(0) { random() } else { Ok(0) }
+}
+
 /// What this rank has, and what it tells the others of that.
 fn introduce(rank: WorldRank, config: &OfiConfig<'_>) -> (Card, Result<Found, OfiError>) {
-    // Rank 0's is the job's; what others say alike is told once.
-    let number = if rank == WorldRank(0) { random().map_err(OfiError::random) } else { Ok(0) };
-    match number.and_then(|number| Ok((number, open(config)?))) {
+    match number_of(rank).map_err(OfiError::random).and_then(|number| Ok((number, open(config)?))) {
         Ok((number, opened)) => {
             let address_len = opened.ends.0.address().len() as u16;
             let (provider, has_memory) = (opened.provider.clone(), opened.no_memory.is_none());

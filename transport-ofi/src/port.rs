@@ -120,7 +120,7 @@ pub(crate) struct Port {
     /// Questions of keys that were not answered; who asked does so again.
     dropped: AtomicU64,
     pub(crate) leave: Mutex<Leave>,
-    /// Peers that leave may have to be answered, and those that ask for a key.
+    /// Peers that leave may have to be answered.
     pub(crate) due: AtomicBool,
     /// Whom to answer which key.
     queried: Mutex<Vec<(WorldRank, Key)>>,
@@ -216,6 +216,18 @@ impl Port {
     pub(crate) fn is_lost(&self, peer: WorldRank) -> bool {
         // Most often nobody is.
         self.lost().is_some() && self.met(peer).is_some_and(|peer| peer.lost.get().is_some())
+    }
+
+    /// Whether there is nobody to be told anything: it was lost, has left or has failed.
+    fn is_gone(&self, peer: WorldRank) -> bool {
+        self.is_lost(peer) || self.members.peer_state(peer) != PeerState::Alive
+    }
+
+    /// A peer says where it is.
+    fn learn(&self, from: WorldRank, address: &[u8]) {
+        if !self.book.learn(from, address) {
+            self.broken.fetch_add(1, Relaxed);
+        }
     }
 
     /// What a user may want to know of it, in a few words.
@@ -457,25 +469,19 @@ impl Port {
                         return;
                     }
                     (Kind::Farewell, Some((count, address))) => {
-                        if !self.book.learn(from, address) {
-                            self.broken.fetch_add(1, Relaxed);
-                        }
+                        self.learn(from, address);
                         peer.of_all.store(u64::from_le_bytes(*count), Release);
                         self.due.store(true, Release);
                         self.bell.ring();
                     }
                     (Kind::Here, _) => {
-                        if !self.book.learn(from, rest) {
-                            self.broken.fetch_add(1, Relaxed);
-                        }
+                        self.learn(from, rest);
                         // It may have asked already.
                         self.bell.ring();
                     }
-                    (Kind::Farewell | Kind::KeyQuery | Kind::KeyTold, None) => {
-                        _ = self.broken.fetch_add(1, Relaxed);
-                    }
-                    (Kind::KeyQuery, Some(_)) => self.note_query(from, rest),
-                    (Kind::KeyTold, Some(_)) => self.note_told(from, rest),
+                    (Kind::Farewell, None) => _ = self.broken.fetch_add(1, Relaxed),
+                    (Kind::KeyQuery, _) => self.note_query(from, rest),
+                    (Kind::KeyTold, _) => self.note_told(from, rest),
                     (Kind::Heard, _) => {
                         peer.heard.store(true, Release);
                         self.bell.ring();
@@ -533,7 +539,7 @@ impl Port {
             if of_all == u64::MAX || peer.answered.load(Acquire) {
                 continue;
             }
-            let is_gone = self.is_lost(rank) || self.members.peer_state(rank) != PeerState::Alive;
+            let is_gone = self.is_gone(rank);
             let is_all_here = peer.came.load(Acquire) >= of_all;
             let is_answered = is_gone || is_all_here && self.say_heard(rank, &peer);
             if is_answered {
@@ -601,7 +607,7 @@ impl Port {
 
     /// False if it is to be tried again. A peer that cannot be asked is lost.
     fn say_of_key(&self, peer: WorldRank, kind: Kind, bytes: &[u8]) -> bool {
-        if self.is_lost(peer) || self.members.peer_state(peer) != PeerState::Alive {
+        if self.is_gone(peer) {
             self.device.iter().for_each(|device| device.hear_of(peer, None));
             return true;
         }
@@ -645,7 +651,7 @@ impl Port {
             if sent == 0 || peer.heard.load(Acquire) {
                 continue;
             }
-            if self.is_lost(rank) || self.members.peer_state(rank) != PeerState::Alive {
+            if self.is_gone(rank) {
                 continue;
             }
             all = false;

@@ -93,7 +93,7 @@ impl Channel {
         if let Some(number) = self.numbers.get(&peer) {
             return Ok(Some(*number));
         }
-        let address = match device.book.address(peer) {
+        let address = match device.book.known(peer) {
             Ok(address) => address,
             Err(missing) => return missing.post(peer).map_or(Ok(None), Err),
         };
@@ -523,10 +523,17 @@ impl Queue {
         if device.members.told(there.peer) != PeerState::Alive {
             return Err(PostError::Device(DeviceError::Unreachable(there.peer)));
         }
-        let mut state = self.lock();
-        if state.begin(device, order, there).map_err(PostError::Device)? {
+        let begun = self.lock().begin(device, order, there);
+        if begun.map_err(PostError::Device)? {
             return Ok(());
         }
+        // Without the queue's mutex: a launcher that does not read holds up who asks, and nobody
+        // else.
+        let missing = device.book.address(there.peer).err();
+        if let Some(error) = missing.and_then(|missing| missing.post(there.peer)) {
+            return Err(PostError::Device(error));
+        }
+        let mut state = self.lock();
         // To read makes room, and the provider's progress: also that of connections.
         state.refused = true;
         if state.read(device) {

@@ -209,7 +209,8 @@ fn sleep(port: &Port, timeout: Option<Duration>) -> bool {
     files.first().is_some_and(|bell| !bell.revents().is_empty())
 }
 
-/// Takes part in the leaving of peers and of this rank; false if there is more to do soon.
+/// Talks of keys, and takes part in the leaving of peers and of this rank; false if there is more
+/// to do soon.
 fn tend(port: &Port, deadline: &mut Option<Instant>) -> bool {
     let mut is_settled = port.talk_of_keys();
     if port.due.swap(false, Relaxed) && !port.answer_farewells() {

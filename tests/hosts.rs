@@ -5,32 +5,22 @@
 //! libfabric is, each says so and passes.
 //!
 //! `cargo test --workspace` builds `rma-run` and the examples; otherwise build them before.
+use cut::{built, cut_when_ready, hear, remote_shell};
 use rma::{LockKind, Op, Rank, initialize};
 use rustix::process::{Signal, getpid, kill_process};
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+mod cut;
 mod libfabric;
 
 const SHELL: &str = "#!/bin/sh\nexec setsid --wait sh -c \"exec $2\"\n";
 
-fn built(name: &str, how: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("the path of this test");
-    let profile = test.parent().and_then(Path::parent).expect("target/<profile>/deps");
-    let program = profile.join(name);
-    assert!(program.exists(), "{} is missing: {how}", program.display());
-    program
-}
-
 /// A job of two ranks on one host and one on another.
 fn job(options: &[&str], program: &Path, args: &[&str]) -> Output {
-    let folder = tempfile::tempdir().unwrap();
-    let shell = folder.path().join("rsh");
-    fs::write(&shell, SHELL).unwrap();
-    fs::set_permissions(&shell, PermissionsExt::from_mode(0o755)).unwrap();
+    let (_folder, shell) = remote_shell(SHELL);
     let run = built("rma-run", "cargo build -p rma-launcher");
     let mut command = Command::new(run);
     command.args(["--hosts", "a:2,b:1", "-q", "--provider", "tcp", "--timeout", "120"]);
@@ -195,12 +185,7 @@ impl Drop for Cable {
 #[test]
 fn a_cable_that_is_pulled() {
     if rma_launcher::is_launched() {
-        let universe = initialize().unwrap();
-        let world = universe.world();
-        world.barrier().unwrap();
-        println!("ready");
-        let error = std::iter::repeat_with(|| world.barrier()).find_map(Result::err).unwrap();
-        return println!("rank {} heard: {error}", world.rank().0);
+        return hear();
     }
     if !libfabric::is_here() {
         return;
@@ -209,36 +194,16 @@ fn a_cable_that_is_pulled() {
         Ok(cable) => cable,
         Err(why) => return println!("skipped: no namespaces of the network: {why}"),
     };
-    let folder = tempfile::tempdir().unwrap();
-    let shell = folder.path().join("rsh");
     let prefix = Cable::prefix("pulled");
     let script =
         format!("#!/bin/sh\nexec setsid --wait ip netns exec {prefix}-$1 sh -c \"exec $2\"\n");
-    fs::write(&shell, script).unwrap();
-    fs::set_permissions(&shell, PermissionsExt::from_mode(0o755)).unwrap();
+    let (_folder, shell) = remote_shell(&script);
     let mut command = Command::new(built("rma-run", "cargo build -p rma-launcher"));
     command.args(["--hosts", &Cable::HOSTS.join(","), "-q", "--provider", "tcp"]);
     command.args(["--timeout", "120", "--wait-timeout", "2", "--on-failure", "continue"]);
     command.arg("--ssh-command").arg(shell).arg(std::env::current_exe().unwrap());
-    command.args(["--exact", "a_cable_that_is_pulled", "--nocapture"]).stdout(Stdio::piped());
-    let mut job = command.spawn().unwrap();
-    let mut out = BufReader::new(job.stdout.take().unwrap());
-    let (mut ready, mut line) = (0, String::new());
-    while ready < 2 {
-        line.clear();
-        assert!(out.read_line(&mut line).unwrap() > 0, "the job ended early");
-        ready += usize::from(line.trim_end().ends_with("ready"));
-    }
-    cable.pull();
-    let mut rest = String::new();
-    out.read_to_string(&mut rest).unwrap();
-    job.wait().unwrap();
-    for rank in 0..2 {
-        let heard = format!("rank {rank} heard: ");
-        let error = rest.lines().find_map(|line| line.split_once(&heard)).map(|(_, error)| error);
-        let error = error.unwrap_or_else(|| panic!("{heard}nothing: {rest}"));
-        assert!(error.contains("wait timeout") || error.contains("failed"), "{error}");
-    }
+    command.args(["--exact", "a_cable_that_is_pulled", "--nocapture"]);
+    cut_when_ready(&mut command, 2, || cable.pull());
 }
 
 /// Without a remote shell: `rma-run serve` in one namespace, `rma-run join` in both.

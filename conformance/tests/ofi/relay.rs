@@ -4,19 +4,20 @@
 //! more. Where no libfabric is, or namespaces are not permitted, each says so and passes.
 //!
 //! `cargo test --workspace` builds `rma-run` and the examples; otherwise build them before.
+use cut::{built, cut_when_ready, hear, remote_shell};
 use relay::{HOSTS, Relay};
 use rma::{Config, Universe, initialize};
 use rma_conformance::failure::ON_PURPOSE;
 use rma_conformance::shared::refused;
 use rma_conformance::{Exception, Harness};
-use std::fs;
-use std::io::{BufRead, BufReader, Read, Write, stderr};
-use std::os::unix::fs::PermissionsExt;
+use std::io::{Write, stderr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+#[path = "../../../tests/cut/mod.rs"]
+mod cut;
 #[path = "../../../tests/libfabric/mod.rs"]
 mod libfabric;
 #[path = "../relay/mod.rs"]
@@ -43,20 +44,9 @@ fn lay(test: &str, seed: u64) -> Option<Relay> {
     None
 }
 
-fn built(name: &str, how: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("the path of this test");
-    let profile = test.parent().and_then(Path::parent).expect("target/<profile>/deps");
-    let program = profile.join(name);
-    assert!(program.exists(), "{} is missing: {how}", program.display());
-    program
-}
-
 /// A job of so many ranks on both hosts; the folder is its own as long as it runs.
 fn job(relay: &Relay, ranks: u32, options: &[&str]) -> (Command, tempfile::TempDir) {
-    let folder = tempfile::tempdir().unwrap();
-    let shell = folder.path().join("rsh");
-    fs::write(&shell, relay.shell()).unwrap();
-    fs::set_permissions(&shell, PermissionsExt::from_mode(0o755)).unwrap();
+    let (folder, shell) = remote_shell(&relay.shell());
     let first = ranks.div_ceil(2);
     let mut hosts = format!("{}:{first}", HOSTS[0]);
     if ranks > first {
@@ -153,35 +143,13 @@ fn examples_over_a_network_that_loses() {
 fn a_way_that_is_cut_for_good() {
     let test = "a_way_that_is_cut_for_good";
     if is_rank() {
-        let universe = initialize().unwrap();
-        let world = universe.world();
-        world.barrier().unwrap();
-        println!("ready");
-        let error = std::iter::repeat_with(|| world.barrier()).find_map(Result::err).unwrap();
-        return println!("rank {} heard: {error}", world.rank().0);
+        return hear();
     }
     let Some(relay) = lay(test, 2) else { return };
     let options = ["--wait-timeout", "2", "--on-failure", "continue"];
     let (mut job, _folder) = job(&relay, 4, &options);
     job.arg(std::env::current_exe().unwrap()).args(["--exact", test, "--nocapture"]);
-    let mut job = job.stdout(Stdio::piped()).spawn().unwrap();
-    let mut out = BufReader::new(job.stdout.take().unwrap());
-    let (mut ready, mut line) = (0, String::new());
-    while ready < 4 {
-        line.clear();
-        assert!(out.read_line(&mut line).unwrap() > 0, "the job ended early");
-        ready += usize::from(line.trim_end().ends_with("ready"));
-    }
-    relay.cut();
-    let mut rest = String::new();
-    out.read_to_string(&mut rest).unwrap();
-    job.wait().unwrap();
-    for rank in 0..4 {
-        let heard = format!("rank {rank} heard: ");
-        let error = rest.lines().find_map(|line| line.split_once(&heard)).map(|(_, error)| error);
-        let error = error.unwrap_or_else(|| panic!("{heard}nothing: {rest}"));
-        assert!(error.contains("wait timeout") || error.contains("failed"), "{error}");
-    }
+    cut_when_ready(&mut job, 4, || relay.cut());
     let end = Instant::now() + PATIENCE;
     while !relay.processes().is_empty() {
         assert!(Instant::now() < end, "left behind: {}", relay.processes());

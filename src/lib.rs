@@ -108,10 +108,10 @@ pub use rma_core::{
 pub use rma_launcher::{Refusal, StartError as LauncherError};
 #[cfg(feature = "storage")]
 pub use rma_storage::{
-    AccessStyle, DirtyTracking, OnStorage, PersistentCode, PersistentError, PersistentHints,
-    PersistentMemory, PersistentMode, Root, SpaceLimit, StorageAllocator, StorageError,
-    StorageFactor, StorageHints, StorageMemory, StorageOrder, StoragePart, VersionSummary,
-    WindowSummary,
+    AccessStyle, DirtyTracking, DurableBy, OnStorage, PersistentCode, PersistentError,
+    PersistentHints, PersistentMemory, PersistentMode, Root, SpaceLimit, StorageAllocator,
+    StorageError, StorageFactor, StorageHints, StorageMemory, StorageOrder, StoragePart,
+    VersionSummary, WindowSummary,
 };
 pub use rma_transport_ofi::{OfiError, OfiJoinError};
 pub use rma_transport_shm::JoinError;

@@ -1,10 +1,11 @@
 //! Windows on storage, as a program makes them.
 use rma::{
-    Assert, ErrorClass, LockKind, OnStorage, Op, Path as Route, PersistError, Rank, RmaError,
-    StorageError, StorageFactor, StorageHints, StorageMemory, StoragePart, WindowError,
+    Assert, DurableBy, ErrorClass, LockKind, OnStorage, Op, Path as Route, PersistError, Rank,
+    RmaError, StorageError, StorageFactor, StorageHints, StorageMemory, StoragePart, WindowError,
 };
 use std::fs;
 use std::io::{BufRead, BufReader, Lines};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -424,6 +425,52 @@ fn an_origin_makes_a_target_durable() {
         let bytes = fs::read(folder.path().join("1")).unwrap();
         assert_eq!(bytes[24], 42);
     }
+}
+
+/// Of each mapping of the file in this process, whether it is one with `MAP_SYNC`.
+fn synchronous_mappings(path: &Path) -> Vec<bool> {
+    // By its number: a file that had no name when it was opened is not told with one.
+    let inode = fs::metadata(path).unwrap().ino().to_string();
+    let maps = fs::read_to_string("/proc/self/smaps").unwrap();
+    let (mut is_it, mut found) = (false, Vec::new());
+    for line in maps.lines() {
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            let is_synchronous = flags.split_whitespace().any(|flag| flag == "sf");
+            found.extend(Some(is_synchronous).filter(|_| is_it));
+        } else if line.contains('-') {
+            is_it = line.split_whitespace().nth(4) == Some(&*inode);
+        }
+    }
+    found
+}
+
+/// Where the owner of a part writes back cache lines, its neighbours map it with `MAP_SYNC`, as it
+/// does: what they store there is durable by that.
+#[test]
+fn ranks_map_a_part_alike() {
+    let folder = tempfile::tempdir().unwrap();
+    let done = rma::local(2, |universe| {
+        let world = universe.world();
+        let hints = StorageHints::file(folder.path().join("{rank}"));
+        let window = world.window(PAGE / 8, 8).on_storage(&hints)?.allocate()?;
+        let own = window.attribute::<StoragePart>().unwrap();
+        let other = Rank(1 - u32::from(world.rank()));
+        let lock = window.lock(other, LockKind::Shared)?;
+        lock.put(3, &[7u64])?;
+        window.sync_remote(other)?;
+        lock.unlock()?;
+        world.barrier()?;
+        let found = synchronous_mappings(&own.path);
+        assert!(found.len() >= 2, "this rank's and its neighbour's: {found:?}");
+        let by_lines = own.durable_by == DurableBy::CacheLines;
+        assert!(found.iter().all(|is| *is == by_lines), "{found:?}, {:?}", own.durable_by);
+        assert!(window.explain().contains(if by_lines { "cache_lines" } else { "msync (" }));
+        window.sync()?;
+        world.barrier()?;
+        window.free()?;
+        Ok::<_, rma::Error>(())
+    });
+    done.unwrap().into_iter().for_each(|rank| rank.unwrap());
 }
 
 /// A program that cuts the file of a window makes a later `sync` fail, also one that another rank

@@ -553,7 +553,9 @@ fn open_file(path: PathBuf, hints: &PersistentHints, len: usize) -> Result<Stora
     // Only what is flushed by hand is to be found there again.
     let file = StorageHints::file(&path).discard(!hints.plain).unlink(hints.volatile);
     // As it is: whatever a root or a window is called, the store's other files are beside it.
-    StorageMemory::open_at(path, (0, ""), &file, len).map_err(|error| match error {
+    // Else, what is durable is versions, and stores need not wait until a page can be found again.
+    let by_msync = if hints.plain { None } else { Some("the window has transactions") };
+    StorageMemory::open_at(path, (0, ""), &file, len, by_msync).map_err(|error| match error {
         StorageError::InUse { .. } => PersistentError::WindowInUse { name: hints.name.clone() },
         error => error.into(),
     })

@@ -427,10 +427,9 @@ unsafe impl Backing for StorageMemory {
         }
         let Some(times) = self.written.note(start..end) else { return false };
         let is_written = file.overwrite(bytes, self.offset + (start - self.stored.start) as u64);
-        // What is written again before it is made durable need not be on the device meanwhile.
-        if is_written && times == 0 {
+        if is_written {
             let all = self.offset..self.offset + self.stored.len() as u64;
-            self.ahead.written(&file.descriptor, bytes.len(), all);
+            self.ahead.written(&file.descriptor, bytes.len(), times > 0, all);
         }
         is_written
     }

@@ -394,6 +394,17 @@ fn an_origin_makes_a_target_durable() {
                 let durable = window.sync_remote(Rank(1));
                 written.store(true, Relaxed);
                 durable?;
+                lock.put(4, &[43u64])?;
+                let mut request = window.request_sync_remote(Rank(1))?;
+                while !request.test() {
+                    std::thread::yield_now();
+                }
+                assert!(request.test() && request.target() == Rank(1));
+                request.wait()?;
+                // Two at a time, one of which nobody waits for.
+                drop(window.request_sync_remote(Rank(1))?);
+                window.request_sync_remote(Rank(1))?.wait()?;
+                window.request_sync_remote(Rank::NULL)?.wait()?;
                 lock.unlock()?;
                 window.sync_remote(Rank(0))?;
                 window.sync_remote(Rank::NULL)?;
@@ -407,12 +418,13 @@ fn an_origin_makes_a_target_durable() {
             let failing = world.window(1, 8).create(Arc::new(failing::Failing::new()))?;
             let memory = world.window(1, 8).allocate()?;
             if world.rank() == Rank(0) {
-                let Err(RmaError::Persist { rank: Rank(1), error, .. }) =
-                    failing.sync_remote(Rank(1))
-                else {
-                    panic!("it is not durable")
-                };
-                assert!(matches!(error, PersistError::System { errno: 5, .. }), "{error}");
+                let request = failing.request_sync_remote(Rank(1))?;
+                for durable in [request.wait(), failing.sync_remote(Rank(1))] {
+                    let Err(RmaError::Persist { rank: Rank(1), error, .. }) = durable else {
+                        panic!("it is not durable")
+                    };
+                    assert!(matches!(error, PersistError::System { errno: 5, .. }), "{error}");
+                }
             }
             world.barrier()?;
             failing.free()?;
@@ -423,7 +435,7 @@ fn an_origin_makes_a_target_durable() {
         });
         done.unwrap().into_iter().for_each(|rank| rank.unwrap());
         let bytes = fs::read(folder.path().join("1")).unwrap();
-        assert_eq!(bytes[24], 42);
+        assert_eq!((bytes[24], bytes[32]), (42, 43));
     }
 }
 

@@ -4,7 +4,7 @@ use super::{agree, finish};
 use crate::file::retry;
 use crate::lock::{lock_range, unlock_range};
 use crate::store::{Disk, KEY_FILE, KEY_LEN, Key, MediumError, key_of};
-use rma_core::Communicator;
+use rma_core::{Communicator, Universe};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -75,6 +75,21 @@ impl Root {
         let key = made.map_or_else(|| key(path, &disk), Ok);
         let (key, _) = finish(agree(world, what, key, |_| []))?;
         Ok(Self::new(path, disk, key, Some(lock)))
+    }
+
+    /// Opens the root that the job was told of: by `rma-run --root DIR`, `RMA_ROOT`, or by the
+    /// program (`Builder::root`). **Collective**.
+    ///
+    /// # Errors
+    ///
+    /// [`PersistentError::RootPath`] if it was told of none; those of [`open`](Self::open).
+    pub fn of_job(universe: &Universe) -> Result<Self, PersistentError> {
+        let what = "the job was told of none; run it by `rma-run --root DIR`";
+        let none = || PersistentError::RootPath { path: "of the job".to_owned(), what };
+        let world = universe.world();
+        let told = universe.root().ok_or_else(none);
+        let (path, _) = finish(agree(world, "opening the root", told, |_| []))?;
+        Self::open(world, path)
     }
 
     /// Opens the root by this process alone, to manage what is there.

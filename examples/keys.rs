@@ -1,10 +1,10 @@
 //! A key-value store on a persistent window: every command is a job, and a transaction.
 //!
 //! ```text
-//! rma-run -n 4 target/release/examples/keys --root DIR put colour red size 7
-//! rma-run -n 4 target/release/examples/keys --root DIR get colour
-//! rma-run -n 4 target/release/examples/keys --root DIR list
-//! rma-run -n 4 target/release/examples/keys --root DIR delete colour
+//! rma-run -n 4 --root DIR target/release/examples/keys put colour red size 7
+//! rma-run -n 4 --root DIR target/release/examples/keys get colour
+//! rma-run -n 4 --root DIR target/release/examples/keys list
+//! rma-run -n 4 --root DIR target/release/examples/keys delete colour
 //! ```
 //!
 //! A key's hash says which rank has it. All ranks put at the same time, each some of the pairs,
@@ -43,9 +43,10 @@ const PER_CHAIN: u64 = 128;
 #[derive(Debug, Parser)]
 #[command(name = "keys")]
 struct Arguments {
-    /// Folder of this store only, which is there; each of its commands has as many ranks
+    /// Folder of this store only, which is there; each of its commands has as many ranks. Unless
+    /// rma-run --root says it
     #[arg(long)]
-    root: PathBuf,
+    root: Option<PathBuf>,
     /// Bytes of a rank, when the store is made
     #[arg(long, default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(SIZES))]
     bytes: u64,
@@ -120,7 +121,10 @@ fn perform(
     trouble: &mut Option<Failure>,
 ) -> Result<u64, Failure> {
     let world = universe.world();
-    let root = Root::open(world, &arguments.root)?;
+    let root = match &arguments.root {
+        Some(root) => Root::open(world, root)?,
+        None => Root::of_job(universe)?,
+    };
     let held = root.windows()?.into_iter().find(|window| window.name == NAME);
     world.barrier()?;
     let bytes = match (&held, &arguments.command) {

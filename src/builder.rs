@@ -91,6 +91,13 @@ impl Builder {
         Ok(self)
     }
 
+    /// Names the folder that is this instance of the application: the root of its
+    /// persistent windows (`Root::of_job`), as `rma-run --root DIR` does, which goes before it.
+    pub fn root(mut self, path: impl Into<PathBuf>) -> Self {
+        self.config.root = Some(path.into());
+        self
+    }
+
     /// [`initialize_with`](crate::initialize_with) these settings. **Collective** over the job.
     ///
     /// # Errors

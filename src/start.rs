@@ -97,7 +97,8 @@ pub fn initialize() -> Result<Universe, StartError> {
 /// # Errors
 ///
 /// As [`initialize`], and [`StartError::ConfigDiffers`].
-pub fn initialize_with(config: Config) -> Result<Universe, StartError> {
+pub fn initialize_with(mut config: Config) -> Result<Universe, StartError> {
+    config.root = rma_launcher::root().or(config.root);
     match rma_launcher::detect_process()? {
         Start::Alone => alone(config),
         Start::Launched(settings) => of_job(config, Client::connect(&settings)?),

@@ -46,6 +46,26 @@ fn refused(ranks: u32, body: impl Fn(&Universe) -> Result<(), Error> + Sync) -> 
     on_ranks(ranks, |universe| Ok(body(&universe).unwrap_err()))
 }
 
+/// The root is the job's, as the program names it; a job that was told of none says so.
+#[test]
+fn a_job_is_told_of_its_root() {
+    let root = tempfile::tempdir().unwrap();
+    let job = |builder: rma::Builder| {
+        builder.local(2, |universe| Root::of_job(&universe).map(|_| universe.root().is_some()))
+    };
+    let named = job(rma::Builder::new().root(root.path())).unwrap();
+    assert!(named.into_iter().all(|found| found.unwrap()));
+    assert!(root.path().join("rma-root").exists(), "made a root");
+    let not_there = job(rma::Builder::new().root(root.path().join("none"))).unwrap();
+    let unnamed = job(rma::Builder::new()).unwrap();
+    for error in not_there.into_iter().chain(unnamed).map(|found| found.unwrap_err()) {
+        let code = error.code().expect("of class Pmem");
+        assert_eq!(code, PersistentCode::RootPath, "{error}");
+    }
+    let unnamed = job(rma::Builder::new()).unwrap().remove(0).unwrap_err().to_string();
+    assert!(unnamed.contains("rma-run --root DIR"), "{unnamed}");
+}
+
 /// Elements of an array that all ranks have together.
 const ELEMENTS: u32 = 10_007;
 

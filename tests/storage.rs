@@ -1,10 +1,11 @@
 //! Windows on storage, as a program makes them.
 use rma::{
-    Assert, ErrorClass, LockKind, OnStorage, Op, Path as Route, PersistError, Rank, RmaError,
-    StorageError, StorageFactor, StorageHints, StorageMemory, StoragePart, WindowError,
+    Assert, DurableBy, ErrorClass, LockKind, OnStorage, Op, Path as Route, PersistError, Rank,
+    RmaError, StorageError, StorageFactor, StorageHints, StorageMemory, StoragePart, WindowError,
 };
 use std::fs;
 use std::io::{BufRead, BufReader, Lines};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -393,6 +394,17 @@ fn an_origin_makes_a_target_durable() {
                 let durable = window.sync_remote(Rank(1));
                 written.store(true, Relaxed);
                 durable?;
+                lock.put(4, &[43u64])?;
+                let mut request = window.request_sync_remote(Rank(1))?;
+                while !request.test() {
+                    std::thread::yield_now();
+                }
+                assert!(request.test() && request.target() == Rank(1));
+                request.wait()?;
+                // Two at a time, one of which nobody waits for.
+                drop(window.request_sync_remote(Rank(1))?);
+                window.request_sync_remote(Rank(1))?.wait()?;
+                window.request_sync_remote(Rank::NULL)?.wait()?;
                 lock.unlock()?;
                 window.sync_remote(Rank(0))?;
                 window.sync_remote(Rank::NULL)?;
@@ -406,12 +418,13 @@ fn an_origin_makes_a_target_durable() {
             let failing = world.window(1, 8).create(Arc::new(failing::Failing::new()))?;
             let memory = world.window(1, 8).allocate()?;
             if world.rank() == Rank(0) {
-                let Err(RmaError::Persist { rank: Rank(1), error, .. }) =
-                    failing.sync_remote(Rank(1))
-                else {
-                    panic!("it is not durable")
-                };
-                assert!(matches!(error, PersistError::System { errno: 5, .. }), "{error}");
+                let request = failing.request_sync_remote(Rank(1))?;
+                for durable in [request.wait(), failing.sync_remote(Rank(1))] {
+                    let Err(RmaError::Persist { rank: Rank(1), error, .. }) = durable else {
+                        panic!("it is not durable")
+                    };
+                    assert!(matches!(error, PersistError::System { errno: 5, .. }), "{error}");
+                }
             }
             world.barrier()?;
             failing.free()?;
@@ -422,8 +435,54 @@ fn an_origin_makes_a_target_durable() {
         });
         done.unwrap().into_iter().for_each(|rank| rank.unwrap());
         let bytes = fs::read(folder.path().join("1")).unwrap();
-        assert_eq!(bytes[24], 42);
+        assert_eq!((bytes[24], bytes[32]), (42, 43));
     }
+}
+
+/// Of each mapping of the file in this process, whether it is one with `MAP_SYNC`.
+fn synchronous_mappings(path: &Path) -> Vec<bool> {
+    // By its number: a file that had no name when it was opened is not told with one.
+    let inode = fs::metadata(path).unwrap().ino().to_string();
+    let maps = fs::read_to_string("/proc/self/smaps").unwrap();
+    let (mut is_it, mut found) = (false, Vec::new());
+    for line in maps.lines() {
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            let is_synchronous = flags.split_whitespace().any(|flag| flag == "sf");
+            found.extend(Some(is_synchronous).filter(|_| is_it));
+        } else if line.contains('-') {
+            is_it = line.split_whitespace().nth(4) == Some(&*inode);
+        }
+    }
+    found
+}
+
+/// Where the owner of a part writes back cache lines, its neighbours map it with `MAP_SYNC`, as it
+/// does: what they store there is durable by that.
+#[test]
+fn ranks_map_a_part_alike() {
+    let folder = tempfile::tempdir().unwrap();
+    let done = rma::local(2, |universe| {
+        let world = universe.world();
+        let hints = StorageHints::file(folder.path().join("{rank}"));
+        let window = world.window(PAGE / 8, 8).on_storage(&hints)?.allocate()?;
+        let own = window.attribute::<StoragePart>().unwrap();
+        let other = Rank(1 - u32::from(world.rank()));
+        let lock = window.lock(other, LockKind::Shared)?;
+        lock.put(3, &[7u64])?;
+        window.sync_remote(other)?;
+        lock.unlock()?;
+        world.barrier()?;
+        let found = synchronous_mappings(&own.path);
+        assert!(found.len() >= 2, "this rank's and its neighbour's: {found:?}");
+        let by_lines = own.durable_by == DurableBy::CacheLines;
+        assert!(found.iter().all(|is| *is == by_lines), "{found:?}, {:?}", own.durable_by);
+        assert!(window.explain().contains(if by_lines { "cache_lines" } else { "msync (" }));
+        window.sync()?;
+        world.barrier()?;
+        window.free()?;
+        Ok::<_, rma::Error>(())
+    });
+    done.unwrap().into_iter().for_each(|rank| rank.unwrap());
 }
 
 /// A program that cuts the file of a window makes a later `sync` fail, also one that another rank

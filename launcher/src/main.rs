@@ -20,8 +20,10 @@ mod joins;
 mod pages;
 mod programs;
 mod subcommands;
+mod values;
 
 use programs::Further;
+use values::{parse_name, parse_root};
 
 /// What `rma-run` ends with where it was called wrongly, as clap has it.
 const MISUSED: u8 = 2;
@@ -138,6 +140,10 @@ struct Cli {
     /// Run the ranks in that folder; PROGRAM is looked for from here
     #[arg(long, value_name = "DIR")]
     wdir: Option<PathBuf>,
+
+    /// The folder that is this instance of the application: the root of its persistent windows
+    #[arg(long, value_name = "DIR", value_parser = parse_root)]
+    root: Option<(OsString, OsString)>,
 
     /// What happens when a rank fails: the others are ended, or go on
     #[arg(long, value_enum, default_value = "end")]
@@ -284,18 +290,6 @@ fn parse_variable(text: &str) -> Result<(OsString, OsString), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
         _ => Err("write it as KEY=VALUE".to_owned()),
-    }
-}
-
-fn parse_name(text: &str) -> Result<String, String> {
-    let odd = |letter: char| letter.is_control() || letter.is_whitespace();
-    match text {
-        "" => Err("a name has a letter at least".to_owned()),
-        _ if text.parse::<u64>().is_ok() => {
-            Err("a number would be a process of rma-run: use a letter, too".to_owned())
-        }
-        _ if text.chars().any(odd) => Err("a name has no spaces".to_owned()),
-        _ => Ok(text.to_owned()),
     }
 }
 
@@ -496,7 +490,8 @@ fn ranks(
 }
 
 /// A job, on hosts if some are given.
-fn spec(cli: Cli, further: Vec<Further>, given: Option<Given>) -> Result<Spec, clap::Error> {
+fn spec(mut cli: Cli, further: Vec<Further>, given: Option<Given>) -> Result<Spec, clap::Error> {
+    cli.env_of_all.extend(cli.root.take());
     let (mut spec, parts) = ranks(&cli, further, given.as_ref().map(|given| &*given.hosts))?;
     let is_across = parts.as_ref().is_some_and(|parts| parts.len() > 1);
     let across_by = given.filter(|_| is_across).map(|given| given.by);

@@ -38,6 +38,22 @@ fn few_descriptors_are_enough_for_few_ranks() {
 }
 
 #[test]
+fn a_root_is_a_folder_which_all_programs_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().canonicalize().unwrap();
+    let path = path.to_str().unwrap();
+    let say = ["sh", "-c", "echo $RMA_ROOT"];
+    let first = [&["-n", "1", "-q", "--root", path], &say[..]].concat();
+    let output = under("true", &[&first[..], &[":", "-n", "1"], &say[..]].concat());
+    succeeds(&output);
+    assert_eq!(stdout(&output), format!("{path}\n{path}\n"));
+    for (wrong, why) in [("/proc/self/status", "no folder"), ("/no/such", "make the folder")] {
+        let output = under("true", &["-n", "1", "--root", wrong, "true"]);
+        assert!(!output.status.success() && stderr(&output).contains(why), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn a_loop_back_interface_that_is_down_is_named() {
     const TRY: &str = "unshare -n true";
     if !permitted("a_loop_back_interface_that_is_down_is_named", TRY) {

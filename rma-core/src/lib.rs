@@ -61,5 +61,5 @@ pub use route::Path;
 pub use sync::{EpochCall, EpochKind, LockKind};
 pub use transport::{Backing, CommitGroup, Extent, HintChange, PersistError, Place};
 pub use universe::Universe;
-pub use view::View;
+pub use view::{DurableRequest, View};
 pub use window::{MemoryModel, RawPart, Window, WindowMemory};

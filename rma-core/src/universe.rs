@@ -7,6 +7,7 @@ use crate::memory::copy;
 use crate::rank::WorldRank;
 use crate::serve::Serving;
 use crate::transport::{Beneath, Outcome, Transport};
+use std::path::Path;
 use std::sync::{Arc, Weak};
 
 /// One rank of a job. Several may live in one process; there is nothing global.
@@ -42,6 +43,12 @@ impl Universe {
     #[cfg(test)]
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// The folder that is this instance of the application, if the job was told of one:
+    /// [`Config::root`].
+    pub fn root(&self) -> Option<&Path> {
+        self.engine.config.root.as_deref()
     }
 
     /// What there is to know of the transport.

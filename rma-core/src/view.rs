@@ -1,6 +1,7 @@
 //! Direct loads and stores: this rank's own part, and parts of ranks that share memory.
 #![allow(unsafe_code)]
 
+mod durable;
 mod value;
 
 use crate::element::{AtomicElement, BasicElement, BasicType, Element, Op};
@@ -10,15 +11,16 @@ use crate::execute::Placed;
 use crate::integer::Integer;
 use crate::memory::target::{Permit, Span};
 use crate::operation::{Action, Operation, Side, Sink};
-use crate::protocol::message::{Durable, Head, Kind, query};
 use crate::rank::Rank;
-use crate::transport::{PersistError, Touch};
+use crate::transport::Touch;
 use crate::window::regions::OwnRegion;
 use crate::window::{Memory, PeerPart, Window};
 use bytemuck::{bytes_of, bytes_of_mut, cast_slice, cast_slice_mut};
 use core::time::Duration;
 use std::sync::Arc;
 use value::Awaited;
+
+pub use durable::DurableRequest;
 
 /// From so many bytes on, what a part lies on is asked to store them. See [`Backing::store`].
 ///
@@ -117,23 +119,7 @@ impl Window {
     /// [`RmaError::Persist`] of the target: its part ends with the job, or its system fails; see
     /// [`PersistError`](crate::PersistError). Those of a flush.
     pub fn sync_remote(&self, target: Rank) -> Result<(), RmaError> {
-        if target == Rank::NULL {
-            return Ok(());
-        }
-        self.flush_local(target)?;
-        self.flush(target)?;
-        let (window, world) = (self.id(), self.part.comm.world_rank(target));
-        let end = self.peers.get(target).map_or(0, |peer| peer.size);
-        let failed = |error| RmaError::Persist { window, rank: target, start: 0, end, error };
-        // Its ranks may not know it yet: they wait for each other only where something is durable.
-        if !self.settings.durable {
-            return Err(failed(PersistError::Volatile));
-        }
-        let mut head = Head::new(Kind::Query, window.0, 0);
-        head.offset = query::PERSIST.into();
-        let answer = self.query("making a target's part durable", target, world, head, &[])?;
-        let durable = Durable(answer).get().ok_or(RmaError::Freed { window, target })?;
-        durable.map_err(failed)
+        self.request_sync_remote(target)?.wait()
     }
 }
 

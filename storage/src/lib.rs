@@ -16,9 +16,11 @@
 
 mod ahead;
 mod allocator;
+mod durable;
 mod error;
 mod file;
 mod hints;
+mod lines;
 mod lock;
 mod marks;
 mod memory;
@@ -27,6 +29,7 @@ mod store;
 mod striping;
 
 pub use allocator::{OnStorage, StorageAllocator};
+pub use durable::DurableBy;
 pub use error::{SpaceLimit, StorageError};
 pub use hints::{AccessStyle, StorageFactor, StorageHints, StorageOrder};
 pub use memory::{StorageMemory, StoragePart};

@@ -2,8 +2,10 @@
 #![allow(unsafe_code)] // room: maps files, and vouches for them
 
 use crate::ahead::Ahead;
+use crate::durable::{DurableBy, Means};
 use crate::error::SpaceLimit;
 use crate::file::{NewFile, StorageFile, is_too_long, retry, system};
+use crate::lines::{Lines, SYNCHRONOUS};
 use crate::{AccessStyle, StorageError, StorageFactor, StorageHints, StorageOrder};
 use core::any::Any;
 use core::ops::Range;
@@ -53,6 +55,7 @@ pub struct StorageMemory {
     /// Which bytes are on storage.
     stored: Range<usize>,
     file: Option<StorageFile>,
+    means: Means,
     /// The file of the others, which neighbours map as well.
     memory: Option<OwnedFd>,
     path: PathBuf,
@@ -82,6 +85,8 @@ pub struct StoragePart {
     pub stored: Range<usize>,
     /// Bytes of the part.
     pub len: usize,
+    /// What makes those on storage durable, if there are any.
+    pub durable_by: DurableBy,
 }
 
 /// A range of addresses, which unmaps itself.
@@ -183,15 +188,17 @@ impl StorageMemory {
         hints: &StorageHints,
         len: usize,
     ) -> Result<Self, StorageError> {
-        Self::open_at(hints.path_of(rank), room, hints, len)
+        Self::open_at(hints.path_of(rank), room, hints, len, None)
     }
 
-    /// At this path, whatever the hints say.
+    /// At this path, whatever the hints say; `by_msync` says why cache lines are not written back
+    /// although they might be.
     pub(crate) fn open_at(
         path: PathBuf,
         (available, limit): (u64, &'static str),
         hints: &StorageHints,
         len: usize,
+        by_msync: Option<&'static str>,
     ) -> Result<Self, StorageError> {
         let page = rustix::param::page_size();
         if path.as_os_str().is_empty() {
@@ -231,17 +238,18 @@ impl StorageMemory {
         let beside = pages.map_memory(at..at + memory).map_err(refused)?;
         // At last: what fails before leaves no file.
         let bytes = stored_at..stored_at + before + storage;
-        let file = match storage {
-            0 => None,
-            _ => Some(pages.map_storage(bytes, &path, hints, offset..end)?),
-        };
+        let placed =
+            (storage > 0).then(|| pages.map_storage(bytes, &path, hints, offset..end, by_msync));
+        let (file, means) = placed.transpose()?.unzip();
+        let means = means.unwrap_or(Means::Msync("nothing is on storage"));
         Ok(Self {
-            info: in_force(hints, file.as_ref(), &path),
+            info: in_force(hints, file.as_ref(), &path, means),
             pages,
             before,
             len,
             stored: stored_at..stored_at + storage,
             file,
+            means,
             memory: beside,
             path,
             offset,
@@ -310,14 +318,21 @@ impl StorageMemory {
     /// Writes what has changed of these bytes, by whichever process, and waits for the device.
     fn sync(&self, range: Range<usize>) -> Result<(), PersistError> {
         let (start, end) = (range.start.max(self.stored.start), range.end.min(self.stored.end));
-        if self.file.is_none() || start >= end {
-            return Ok(());
-        }
-        self.lost.unless(|| {
-            self.written.forget(start..end);
-            self.ahead.synced();
-            self.pages.sync(self.before + start..self.before + end).map_err(failed_call)?;
-            self.file.as_ref().map_or(Ok(()), |file| self.check_whole(file))
+        let Some(file) = self.file.as_ref().filter(|_| start < end) else { return Ok(()) };
+        let bytes = self.before + start..self.before + end;
+        self.lost.unless(|| match self.means.lines(end - start) {
+            Some(lines) => {
+                // First: lines behind its end are nowhere, and to touch them is a SIGBUS.
+                self.check_whole(file)?;
+                self.pages.write_back(lines, bytes);
+                Ok(())
+            }
+            None => {
+                self.written.forget(start..end);
+                self.ahead.synced();
+                self.pages.sync(bytes).map_err(failed_call)?;
+                self.check_whole(file)
+            }
         })
     }
 
@@ -357,13 +372,13 @@ unsafe impl Backing for StorageMemory {
         if self.before > 0 {
             return Vec::new();
         }
-        let extent = |len: usize, descriptor: Option<&OwnedFd>, offset| {
-            let place = Place::File { number: descriptor?.as_raw_fd(), offset };
+        let extent = |len: usize, descriptor: Option<&OwnedFd>, offset, synchronous| {
+            let place = Place::File { number: descriptor?.as_raw_fd(), offset, synchronous };
             Some(Extent { len: len as u64, place })
         };
         let file = self.file.as_ref().map(|file| &file.descriptor);
-        let stored = extent(self.stored.len(), file, self.offset);
-        let memory = extent(self.len - self.stored.len(), self.memory.as_ref(), 0);
+        let stored = extent(self.stored.len(), file, self.offset, self.means.is_synchronous());
+        let memory = extent(self.len - self.stored.len(), self.memory.as_ref(), 0, false);
         let both = if self.stored.start == 0 { [stored, memory] } else { [memory, stored] };
         both.into_iter().flatten().collect()
     }
@@ -378,6 +393,7 @@ unsafe impl Backing for StorageMemory {
             offset: self.offset,
             stored: self.stored(),
             len: self.len,
+            durable_by: self.means.into(),
         }))
     }
 
@@ -400,7 +416,10 @@ unsafe impl Backing for StorageMemory {
     }
 
     fn store(&self, offset: u64, bytes: &[u8]) -> bool {
-        let Some(file) = &self.file else { return false };
+        // What the system writes is durable only when it has written where that is, too.
+        let Some(file) = self.file.as_ref().filter(|_| !self.means.is_synchronous()) else {
+            return false;
+        };
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         let end = start.saturating_add(bytes.len());
         if start < self.stored.start || end > self.stored.end {
@@ -408,10 +427,9 @@ unsafe impl Backing for StorageMemory {
         }
         let Some(times) = self.written.note(start..end) else { return false };
         let is_written = file.overwrite(bytes, self.offset + (start - self.stored.start) as u64);
-        // What is written again before it is made durable need not be on the device meanwhile.
-        if is_written && times == 0 {
+        if is_written {
             let all = self.offset..self.offset + self.stored.len() as u64;
-            self.ahead.written(&file.descriptor, bytes.len(), all);
+            self.ahead.written(&file.descriptor, bytes.len(), times > 0, all);
         }
         is_written
     }
@@ -435,10 +453,14 @@ fn in_force(
     hints: &StorageHints,
     file: Option<&StorageFile>,
     path: &Path,
+    means: Means,
 ) -> Vec<(&'static str, String)> {
     let at = file.map_or(path, StorageFile::path).to_string_lossy().into_owned();
     let mut info = vec![("alloc_type", "storage".to_owned()), ("storage_alloc_filename", at)];
     info.extend(hints.rest());
+    if file.is_some() {
+        info.push(("rma_storage_durable_by", means.explain()));
+    }
     if file.is_some_and(StorageFile::is_new) {
         info.push(("file_perm", format!("{:04o}", hints.permissions)));
     }
@@ -513,7 +535,7 @@ impl Pages {
             return Ok(None);
         }
         let file = memory(bytes.len() as u64)?;
-        self.map(bytes.clone(), &file, 0).map_err(|errno| ("mmap", errno))?;
+        self.map(bytes.clone(), &file, 0, MapFlags::SHARED).map_err(|errno| ("mmap", errno))?;
         if bytes.len() >= HUGE {
             let at = self.base.wrapping_add(bytes.start).cast();
             // What is reserved first has small pages. Without any, it has no space yet.
@@ -528,10 +550,15 @@ impl Pages {
 
     /// Maps a file there from `offset` on; the first of the bytes begins a page, and the file has
     /// all of them.
-    fn map(&self, bytes: Range<usize>, file: impl AsFd, offset: u64) -> Result<(), Errno> {
+    fn map(
+        &self,
+        bytes: Range<usize>,
+        file: impl AsFd,
+        offset: u64,
+        flags: MapFlags,
+    ) -> Result<(), Errno> {
         assert!(bytes.start <= bytes.end && bytes.end <= self.len, "outside of what is reserved");
-        let (prot, flags) =
-            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
+        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, flags | MapFlags::FIXED);
         let at = self.base.wrapping_add(bytes.start).cast();
         // SAFETY: inside of the addresses that this value reserved, which nothing else uses yet:
         // it is still being made.
@@ -547,20 +574,24 @@ impl Pages {
         path: &Path,
         hints: &StorageHints,
         range: Range<u64>,
-    ) -> Result<StorageFile, StorageError> {
+        by_msync: Option<&'static str>,
+    ) -> Result<(StorageFile, Means), StorageError> {
         let new = NewFile { permissions: hints.permissions, striping: hints.striping };
         let file = StorageFile::open(path, new, range.clone())?;
         let page = rustix::param::page_size() as u64;
+        let offset = range.start / page * page;
+        let means = by_msync.map_or_else(|| Means::of(&file.descriptor, offset), Means::Msync);
+        let flags = if means.is_synchronous() { SYNCHRONOUS } else { MapFlags::SHARED };
         let refused = match hints.unlink && file.is_device() {
             true => Err(StorageError::UnlinkDevice { path: path.to_owned() }),
             false => self
-                .map(bytes.clone(), &file.descriptor, range.start / page * page)
+                .map(bytes.clone(), &file.descriptor, offset, flags)
                 .map_err(|errno| system(path, "mmap", errno)),
         };
         refused.inspect_err(|_| file.unmake())?;
         self.advise(bytes, &hints.styles);
         file.advise(range, &hints.styles);
-        Ok(file)
+        Ok((file, means))
     }
 
     /// A wish: the system may do as it likes.
@@ -580,6 +611,14 @@ impl Pages {
 
     fn sync(&self, bytes: Range<usize>) -> Result<(), Errno> {
         sync_mapped(Mapping { base: self.base, len: self.len }, bytes)
+    }
+
+    /// Writes back the cache lines of bytes that lie in a file which has all of them.
+    fn write_back(&self, lines: Lines, bytes: Range<usize>) {
+        assert!(bytes.start <= bytes.end && bytes.end <= self.len, "outside of what is mapped");
+        // SAFETY: mapped by this value as long as it lives; whoever cuts the file meanwhile gets
+        // the process killed, which executes nothing (`Backing for StorageMemory`).
+        unsafe { lines.write_back(self.base.wrapping_add(bytes.start), bytes.len()) };
     }
 }
 
@@ -703,7 +742,8 @@ unsafe impl Backing for OfFirstRank {
     }
 
     fn info(&self) -> Vec<(&'static str, String)> {
-        vec![("alloc_type", "storage".to_owned())]
+        let by = Means::Msync("the file is rank 0's").explain();
+        vec![("alloc_type", "storage".to_owned()), ("rma_storage_durable_by", by)]
     }
 
     fn is_durable(&self) -> bool {

@@ -11,6 +11,11 @@ fn open(hints: &StorageHints, len: usize) -> StorageMemory {
     StorageMemory::open_as(3, ROOM, hints, len).unwrap()
 }
 
+/// Whatever the file lies on.
+fn open_by_msync(hints: &StorageHints, len: usize) -> StorageMemory {
+    StorageMemory::open_at(hints.path_of(3), ROOM, hints, len, Some("a test")).unwrap()
+}
+
 /// Stores as an operation of another rank does.
 fn write(memory: &StorageMemory, at: usize, bytes: &[u8]) {
     let Mapping { base, len } = memory.mapping();
@@ -56,7 +61,7 @@ fn large_stores_go_by_the_file_until_they_are_many() {
     const LARGE: usize = 100_000;
     let folder = tempfile::tempdir().unwrap();
     let hints = StorageHints::file(folder.path().join("file")).offset(5000);
-    let memory = open(&hints, 3 * LARGE);
+    let memory = open_by_msync(&hints, 3 * LARGE);
     let store = |at: usize, fill| memory.store(at as u64, &vec![fill; LARGE]);
     for fill in 1..=Written::MOST {
         assert!(store(LARGE, fill));
@@ -78,7 +83,8 @@ fn large_stores_go_by_the_file_until_they_are_many() {
 fn large_stores_beside_storage_are_not_the_files() {
     let folder = tempfile::tempdir().unwrap();
     let hints = StorageHints::file(folder.path().join("file"));
-    let memory = open(&hints.factor(StorageFactor::Share(0.5)).unwrap(), 64 * PAGE);
+    let hints = hints.factor(StorageFactor::Share(0.5)).unwrap();
+    let memory = open_by_msync(&hints, 64 * PAGE);
     assert_eq!(memory.stored(), 32 * PAGE..64 * PAGE);
     assert!(!memory.store(31 * PAGE as u64, &[1; 2 * PAGE]) && !memory.store(0, &[1; PAGE]));
     assert!(memory.store(32 * PAGE as u64, &[2; PAGE]));
@@ -90,7 +96,7 @@ fn large_stores_beside_storage_are_not_the_files() {
 fn large_stores_let_no_file_grow() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
-    let memory = open(&StorageHints::file(&path), 64 * PAGE);
+    let memory = open_by_msync(&StorageHints::file(&path), 64 * PAGE);
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(32 * PAGE as u64).unwrap();
     assert!(!memory.store(16 * PAGE as u64, &[1; 17 * PAGE]));
     assert!(memory.store(0, &[1; 17 * PAGE]));
@@ -287,7 +293,7 @@ fn bytes_are_given_back_although_a_copy_of_the_file_is_open() {
 #[test]
 fn memory_that_lost_a_write_is_poisoned() {
     let folder = tempfile::tempdir().unwrap();
-    let mut memory = open(&StorageHints::file(folder.path().join("file")), 3 * PAGE);
+    let mut memory = open_by_msync(&StorageHints::file(folder.path().join("file")), 3 * PAGE);
     memory.persist(0..100).unwrap();
     // As a device that fails: the system finds a page gone that is to be written.
     let gone = memory.mapping().base.wrapping_add(PAGE).cast();
@@ -301,6 +307,73 @@ fn memory_that_lost_a_write_is_poisoned() {
     assert_eq!(memory.end(), Err(PersistError::Poisoned { call: "msync", errno }));
     // Another thread may have something where the page was.
     core::mem::forget(memory);
+}
+
+/// Cache lines where the file system says that the file's bytes are persistent memory; the system's
+/// call everywhere else. Which is told.
+#[test]
+fn what_makes_a_file_durable_is_told() {
+    use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
+    let folder = tempfile::tempdir().unwrap();
+    let hints = StorageHints::file(folder.path().join("file"));
+    let told = |memory: &StorageMemory| {
+        let info = memory.info().into_iter().find(|(key, _)| *key == "rma_storage_durable_by");
+        let part = memory.attribute().unwrap().downcast::<StoragePart>().unwrap();
+        (part.durable_by, info.unwrap().1)
+    };
+    let memory = open(&hints, 3 * PAGE);
+    let file = &memory.file.as_ref().unwrap().descriptor;
+    let stat = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::empty()).unwrap();
+    let is_dax = stat.stx_attributes.contains(StatxAttributes::DAX);
+    // Told by `.ci/dax`, whose files are so.
+    assert!(is_dax || std::env::var_os("RMA_TEST_DAX").is_none());
+    match (is_dax, Lines::of_cpu()) {
+        (true, Some(_)) => {
+            assert_eq!(told(&memory), (DurableBy::CacheLines, "cache_lines".to_owned()));
+        }
+        (true, None) => assert_eq!(told(&memory).0, DurableBy::Msync),
+        (false, _) => {
+            let why = "msync (the system does not map it with MAP_SYNC)";
+            assert_eq!(told(&memory), (DurableBy::Msync, why.to_owned()));
+        }
+    }
+    drop(memory);
+    let memory = open_by_msync(&hints, 3 * PAGE);
+    assert_eq!(told(&memory), (DurableBy::Msync, "msync (a test)".to_owned()));
+    assert!(
+        memory
+            .extents()
+            .iter()
+            .all(|extent| { matches!(extent.place, Place::File { synchronous: false, .. }) })
+    );
+}
+
+/// Also of a file that was cut, no line is touched that is nowhere; and what the system would write
+/// without waiting for the device is stored to the addresses.
+#[test]
+fn cache_lines_are_written_back() {
+    let Some(lines) = Lines::of_cpu() else {
+        return eprintln!("skipped: cache lines: this CPU writes none back");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let half = StorageHints::file(&path).factor(StorageFactor::Share(0.5)).unwrap();
+    let mut memory = open(&half, 64 * PAGE);
+    // Of a mapping without MAP_SYNC, too, lines can be written back; but not all is durable then.
+    memory.means = Means::Lines(lines);
+    write(&memory, 32 * PAGE - 1, &[1, 2, 3]);
+    memory.persist(0..64 * PAGE as u64).unwrap();
+    memory.persist(33 * PAGE as u64 - 1..33 * PAGE as u64 + 1).unwrap();
+    assert_eq!(fs::read(&path).unwrap()[..3], [2, 3, 0]);
+    assert!(!memory.store(32 * PAGE as u64, &[1; 17 * PAGE]));
+    let is_synchronous =
+        |extent: &Extent| matches!(extent.place, Place::File { synchronous: true, .. });
+    // Memory, and then the file.
+    let told: Vec<_> = memory.extents().iter().map(is_synchronous).collect();
+    assert_eq!(told, [false, true]);
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(PAGE as u64).unwrap();
+    let (len, needed) = (PAGE as u64, 32 * PAGE as u64);
+    assert_eq!(memory.persist(0..64 * PAGE as u64), Err(PersistError::Cut { len, needed }));
 }
 
 /// The system would send a signal to a process that writes beyond: a test in a process of its own.

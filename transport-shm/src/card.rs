@@ -2,6 +2,8 @@
 //! a descriptor for each region, and for each extent of a file. Everything is checked before it is
 //! used.
 
+use core::ops::Range;
+
 use bytemuck::{Pod, Zeroable, bytes_of, cast, try_pod_read_unaligned};
 use rma_core::transport::Descriptor;
 use rustix::process::Pid;
@@ -137,7 +139,7 @@ impl Card {
     }
 }
 
-const ARENA: u32 = 1 << 31;
+const MARK: u32 = 1 << 31;
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -148,13 +150,14 @@ struct PlaceBytes {
     segment_len: u64,
     offset: u64,
     len: u64,
-    /// Not negative; the top bit says that the segment is an arena.
+    /// Not negative; the top bit says that the segment is an arena, or the file is mapped with
+    /// `MAP_SYNC`.
     descriptor: u32,
     magic: u32,
 }
 
 const PLACE_MAGIC: u32 = u32::from_le_bytes(*b"seg\x01");
-const FILE_MAGIC: u32 = u32::from_le_bytes(*b"fil\x01");
+const FILE_MAGIC: u32 = u32::from_le_bytes(*b"fil\x02");
 
 /// A region of a peer, in range of its segment, or an extent of a file that it has open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,6 +167,8 @@ pub(crate) struct PeerPlace {
     pub(crate) id: u64,
     pub(crate) descriptor: i32,
     pub(crate) is_arena: bool,
+    /// Of a file that is no segment: it is mapped with `MAP_SYNC`, or not at all.
+    pub(crate) is_synchronous: bool,
     pub(crate) inode: u64,
     pub(crate) segment_len: u64,
     pub(crate) offset: usize,
@@ -171,28 +176,34 @@ pub(crate) struct PeerPlace {
 }
 
 pub(crate) fn describe(place: &Place<'_>) -> Descriptor {
-    let kind = if place.is_arena { ARENA } else { 0 };
+    let mark = if place.is_arena { MARK } else { 0 };
     let bytes = PlaceBytes {
         id: place.id,
         inode: place.segment.identity.inode,
         segment_len: place.segment.identity.len,
         offset: (place.offset as u64),
         len: (place.len as u64),
-        descriptor: (place.segment.descriptor().cast_unsigned() | kind),
+        descriptor: (place.segment.descriptor().cast_unsigned() | mark),
         magic: PLACE_MAGIC,
     };
     Descriptor(cast(bytes))
 }
 
-/// Describes `len` bytes at `offset` of a file that this process has open as `number`.
-pub(crate) fn describe_file(file: Identity, number: i32, offset: u64, len: u64) -> Descriptor {
+/// Describes bytes of a file that this process has open as `number`.
+pub(crate) fn describe_file(
+    file: Identity,
+    number: i32,
+    range: Range<u64>,
+    synchronous: bool,
+) -> Descriptor {
+    let mark = if synchronous { MARK } else { 0 };
     let bytes = PlaceBytes {
         id: file.device,
         inode: file.inode,
         segment_len: file.len,
-        offset,
-        len,
-        descriptor: number.cast_unsigned(),
+        offset: range.start,
+        len: range.end - range.start,
+        descriptor: number.cast_unsigned() | mark,
         magic: FILE_MAGIC,
     };
     Descriptor(cast(bytes))
@@ -203,20 +214,22 @@ pub(crate) fn read(descriptor: &Descriptor) -> Option<PeerPlace> {
     let place: PlaceBytes = cast(descriptor.0);
     let (segment_len, offset, len) = (place.segment_len, place.offset, place.len);
     let is_file = place.magic == FILE_MAGIC;
-    let is_arena = place.descriptor & ARENA != 0;
+    let is_marked = place.descriptor & MARK != 0;
+    let (is_arena, is_synchronous) = (is_marked && !is_file, is_marked && is_file);
     let fits = offset.checked_add(len).is_some_and(|end| end <= segment_len)
         && segment_len > 0
         && isize::try_from(segment_len).is_ok()
         && offset.is_multiple_of(GRAIN as u64)
         && (!is_arena || segment_len == ARENA_BYTES as u64);
-    if !fits || (is_file && is_arena) || (!is_file && place.magic != PLACE_MAGIC) {
+    if !fits || (!is_file && place.magic != PLACE_MAGIC) {
         return None;
     }
     Some(PeerPlace {
         device: is_file.then_some(place.id),
         id: place.id,
-        descriptor: (place.descriptor & !ARENA).cast_signed(),
+        descriptor: (place.descriptor & !MARK).cast_signed(),
         is_arena,
+        is_synchronous,
         inode: place.inode,
         segment_len,
         offset: usize::try_from(offset).ok()?,
@@ -294,11 +307,14 @@ mod tests {
     #[test]
     fn extents_of_files_survive_the_journey() {
         let file = Identity { device: 5, inode: 77, len: 20_000 };
-        let read = |offset, len| read(&describe_file(file, 9, offset, len));
-        let place = read(4096, 15_904).unwrap();
-        assert_eq!((place.device, place.inode, place.descriptor), (Some(5), 77, 9));
-        assert_eq!((place.segment_len, place.offset, place.len), (20_000, 4096, 15_904));
-        assert!(read(4096, 15_905).is_none() && read(u64::MAX - 63, 64).is_none());
+        for synchronous in [false, true] {
+            let read = |range| read(&describe_file(file, 9, range, synchronous));
+            let place = read(4096..20_000).unwrap();
+            assert_eq!((place.device, place.inode, place.descriptor), (Some(5), 77, 9));
+            assert_eq!((place.segment_len, place.offset, place.len), (20_000, 4096, 15_904));
+            assert_eq!((place.is_synchronous, place.is_arena), (synchronous, false));
+            assert!(read(4096..20_001).is_none() && read(u64::MAX - 63..u64::MAX).is_none());
+        }
     }
 
     #[test]
@@ -323,7 +339,7 @@ mod tests {
         assert!(place(0, 1 << 63, 1 << 63, 3).is_none());
         assert!(place(1, 1, 4096, 3).is_none(), "not aligned");
         assert!(place(0, 0, 0, 3).is_none());
-        assert!(place(0, 1, 4096, ARENA | 3).is_none(), "no arena has that length");
+        assert!(place(0, 1, 4096, MARK | 3).is_none(), "no arena has that length");
         assert!(read(&Descriptor([0; Descriptor::LEN])).is_none());
         assert!(read(&Descriptor([0xff; Descriptor::LEN])).is_none());
     }

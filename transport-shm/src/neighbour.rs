@@ -188,9 +188,10 @@ impl Neighbour {
     pub(crate) fn import_all(&self, places: &[PeerPlace]) -> Result<Joined, ImportError> {
         let piece = |place: &PeerPlace| {
             let PeerPlace { descriptor, offset, len, inode, segment_len, .. } = *place;
+            let (is_segment, is_synchronous) = (place.device.is_none(), place.is_synchronous);
             let device = place.device.unwrap_or(self.card.control.device);
             let file = Identity { device, inode, len: segment_len };
-            Piece { descriptor, file, is_segment: place.device.is_none(), offset, len }
+            Piece { descriptor, file, is_segment, is_synchronous, offset, len }
         };
         let pieces: Vec<_> = places.iter().map(piece).collect();
         let joined = segment::import_side_by_side(self.card.pid, &pieces);

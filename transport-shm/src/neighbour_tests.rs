@@ -118,6 +118,7 @@ fn own() -> (Neighbour, segment::Segment, PeerPlace) {
     let Identity { inode, len, .. } = own.identity;
     let (id, is_arena, segment_len) = (0, false, len);
     let place = PeerPlace {
+        is_synchronous: false,
         device: None,
         id,
         descriptor,

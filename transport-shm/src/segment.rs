@@ -64,15 +64,30 @@ impl Span {
         Ok(Self { base, len })
     }
 
-    /// Maps `len` bytes of `file` at `at`, both from the beginning of a page on.
-    fn place(&mut self, at: usize, file: &OwnedFd, offset: u64, len: usize) -> Result<(), Errno> {
+    /// Maps a piece of `file` at `at`, both from the beginning of a page on.
+    fn place(&mut self, at: usize, file: &OwnedFd, piece: &Piece) -> Result<(), Errno> {
+        let (offset, len) = (piece.offset as u64, piece.len);
         assert!(at <= self.len && len <= self.len - at, "a range of reserved addresses");
-        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        if piece.is_synchronous {
+            Self::try_synchronous(file, offset)?;
+        }
+        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, flags_of(piece.is_synchronous));
         let (base, flags) = (self.at(at).cast::<c_void>(), flags | MapFlags::FIXED);
         // SAFETY: the range lies inside of this span, which is made of whole pages, and to which
         // there is no pointer elsewhere yet.
         unsafe { rustix::mm::mmap(base, len, prot, flags, file, offset) }?;
         Ok(())
+    }
+
+    /// Whether the system maps the file with `MAP_SYNC`: asked where nothing is lost by a refusal,
+    /// which may come after what was mapped at a fixed address is gone.
+    fn try_synchronous(file: &OwnedFd, offset: u64) -> Result<(), Errno> {
+        let (len, prot) = (rustix::param::page_size(), ProtFlags::READ);
+        // SAFETY: as in `map`.
+        let base =
+            unsafe { rustix::mm::mmap(ptr::null_mut(), len, prot, flags_of(true), file, offset) }?;
+        // SAFETY: mapped above; nothing refers to it.
+        unsafe { rustix::mm::munmap(base, len) }
     }
 
     /// The first byte; aligned to a page.
@@ -100,6 +115,13 @@ impl Span {
         // SAFETY: the range lies inside this mapping, which is writable and whose pages are
         // reserved; the caller promises that nothing else touches it.
         unsafe { self.at(offset).write_bytes(0, len) }
+    }
+}
+
+fn flags_of(is_synchronous: bool) -> MapFlags {
+    match is_synchronous {
+        false => MapFlags::SHARED,
+        true => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
     }
 }
 
@@ -289,6 +311,8 @@ pub(crate) struct Piece {
     pub(crate) file: Identity,
     /// Whether it is a segment, which is sealed; of another file, its owner vouches for the length.
     pub(crate) is_segment: bool,
+    /// Whether it is mapped with `MAP_SYNC`, or not at all.
+    pub(crate) is_synchronous: bool,
     pub(crate) offset: usize,
     pub(crate) len: usize,
 }
@@ -324,8 +348,8 @@ pub(crate) fn import_side_by_side(pid: Pid, pieces: &[Piece]) -> Result<(Span, u
         } else {
             verify_file(&file, piece.file)?
         }
-        let placed = span.place(at, &file, piece.offset as u64, piece.len);
-        placed.map_err(OpenError::system("mmap"))?;
+        let call = if piece.is_synchronous { "mmap with MAP_SYNC" } else { "mmap" };
+        span.place(at, &file, piece).map_err(OpenError::system(call))?;
         at += piece.len;
     }
     Ok((span, total))

@@ -35,7 +35,8 @@ fn a_peer_sees_the_same_bytes() {
 
 /// `len` bytes at `offset` of a segment.
 fn piece(of: &Segment, offset: usize, len: usize) -> Piece {
-    Piece { descriptor: of.descriptor(), file: of.identity, is_segment: true, offset, len }
+    let (descriptor, file, is_synchronous) = (of.descriptor(), of.identity, false);
+    Piece { descriptor, file, is_segment: true, is_synchronous, offset, len }
 }
 
 #[test]
@@ -66,6 +67,9 @@ fn pieces_that_lie_are_refused() {
     assert!(apart(&[Piece { len: 0, ..page }]));
     assert!(apart(&[Piece { offset: 64, ..page }]));
     assert!(apart(&[Piece { len: 4000, ..page }, page]), "the second begins inside of a page");
+    let not_there =
+        OpenError::System { call: "mmap with MAP_SYNC", errno: Errno::OPNOTSUPP.raw_os_error() };
+    assert_eq!(refused(&[page, Piece { is_synchronous: true, ..page }]), not_there);
     let huge = Piece { len: isize::MAX as usize & !4095, ..page };
     assert!(apart(&[huge, huge, huge]));
     let file = Identity { inode: own.identity.inode ^ 1, ..own.identity };

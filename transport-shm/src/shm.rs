@@ -438,9 +438,9 @@ unsafe impl Shared for Shm {
     }
 
     unsafe fn describe(&self, extent: &Extent, start: u64) -> Result<Descriptor, DescribeError> {
-        let (number, offset) = match extent.place {
+        let (number, offset, synchronous) = match extent.place {
             Place::Region(descriptor) => return Ok(descriptor),
-            Place::File { number, offset } => (number, offset),
+            Place::File { number, offset, synchronous } => (number, offset, synchronous),
             _ => return Err(DescribeError::Unsupported),
         };
         let page = rustix::param::page_size() as u64;
@@ -458,7 +458,8 @@ unsafe impl Shared for Shm {
         if offset.checked_add(extent.len).is_none_or(|end| end > file.len) {
             return Err(DescribeError::Unfit("ends behind its file"));
         }
-        Ok(card::describe_file(file, number, offset, extent.len))
+        let range = offset..offset + extent.len;
+        Ok(card::describe_file(file, number, range, synchronous))
     }
 
     fn import(

@@ -93,6 +93,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("storage/src/lock.rs", "locks ranges of files"),
     room("storage/src/striping.rs", "calls an ioctl of Lustre"),
     room("storage/src/ahead.rs", "calls what starts the writing of a file"),
+    room("storage/src/lines.rs", "writes cache lines back, and maps a page to ask"),
     room("storage/src/marks.rs", "write-protects pages, and reads which were stored to"),
     room("storage/src/memory.rs", "maps files that windows lie on"),
     room("storage/src/memory_tests.rs", "loads and stores in mapped files"),

@@ -258,7 +258,7 @@ pub(crate) fn flaws(universe: Universe) {
     let place = |pieces: &Pieces| pieces.extents[0].place;
     type Flaw<'a> = (&'a str, bool, &'a dyn Fn(&mut Pieces));
     let file = |pieces: &mut Pieces, number, offset| {
-        pieces.extents[1].place = Place::File { number, offset };
+        pieces.extents[1].place = Place::File { number, offset, synchronous: false };
     };
     let all: [Flaw<'_>; 10] = [
         ("granularity", true, &|pieces| pieces.granularity = 0),

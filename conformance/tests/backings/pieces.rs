@@ -50,7 +50,8 @@ impl Pieces {
             let (at, flags) = (base.wrapping_add(start).cast(), flags | MapFlags::FIXED);
             // SAFETY: inside of what was mapped above, which no other code knows.
             unsafe { rustix::mm::mmap(at, len, prot, flags, &file, OFFSET) }.unwrap();
-            let place = Place::File { number: file.as_raw_fd(), offset: OFFSET };
+            let number = file.as_raw_fd();
+            let place = Place::File { number, offset: OFFSET, synchronous: false };
             extents.push(Extent { len: len as u64, place });
             files.push(file);
             start += len;

@@ -16,15 +16,16 @@ pub(crate) use settings::COLLECTIVE_LEAST;
 pub use source::Source;
 
 use core::time::Duration;
+use std::path::PathBuf;
 
 /// Budgets and deadlines of one rank.
 ///
-/// Each field but `on_window` is a *setting*, which [`set`](Self::set) also takes by its name, and
-/// `rma-run` by `--config KEY=VALUE` and from files (`--config-file`). What the user who runs a job
-/// says goes before what its program says: options of `rma-run`, then files, then the program, then
-/// the defaults; what a window is told by a [hint](crate::WindowBuilder::hint) of its own goes
-/// before all of them. [`explain`](Self::explain) says what is in force, and the source of each
-/// value.
+/// Each field but `on_window` and `root` is a *setting*, which [`set`](Self::set) also takes by its
+/// name, and `rma-run` by `--config KEY=VALUE` and from files (`--config-file`). What the user who
+/// runs a job says goes before what its program says: options of `rma-run`, then files, then the
+/// program, then the defaults; what a window is told by a [hint](crate::WindowBuilder::hint) of its
+/// own goes before all of them. [`explain`](Self::explain) says what is in force, and the source of
+/// each value.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Config {
@@ -105,6 +106,9 @@ pub struct Config {
     /// by the costs that the device tells, or else by its own limit, as
     /// [`Window::explain`](crate::Window::explain) says.
     pub device_run_bytes: Option<u64>,
+    /// Folder that is this instance of the application: the root of its persistent windows. What
+    /// `rma-run --root` says goes before it.
+    pub root: Option<PathBuf>,
     /// Told the [explanation](crate::Window::explain) of each new window, on the first rank of it.
     pub on_window: Option<fn(&str)>,
     /// Whether a thread serves the messages of peers while this rank computes.
@@ -148,6 +152,7 @@ impl Default for Config {
             target_cache: 64,
             dynamic_regions: 1 << 16,
             device_run_bytes: None,
+            root: None,
             on_window: None,
             progress_agent: ProgressAgent::Auto,
             allocator: None,

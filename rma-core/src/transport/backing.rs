@@ -198,6 +198,9 @@ pub enum Place {
         number: i32,
         /// Where in the file the extent begins, in bytes; a multiple of the page size.
         offset: u64,
+        /// Neighbours map it with `MAP_SYNC` or not at all: its owner makes bytes durable by
+        /// writing back the cache lines that they lie in, whoever has stored them.
+        synchronous: bool,
     },
 }
 

@@ -2,23 +2,20 @@
 #![allow(unsafe_code)] // room: vouches for the memory that it is made of
 
 use super::error::{PersistentCode, PersistentError};
-use super::hints::{PersistentHints, PersistentMode};
+use super::hints::PersistentHints;
 use super::root::Root;
-use super::start::Beginning;
 use super::tracker::Tracker;
-use super::{OfWindow, Ranks, agree};
+use super::transaction::{Numbers, Transaction, open};
+use super::{OfWindow, Ranks, agree, finish};
 use crate::hints::choice;
-use crate::store::{
-    Decision, Disk, ElementType, Medium, Opening, PartRef, PartStore, State, following, work_file,
-};
+use crate::store::{Disk, Medium, State, work_file};
 use crate::{StorageError, StorageHints, StorageMemory};
 use core::ops::Range;
-use rma_core::transport::{Announced, FileId, FileMapping, Mapped, Mapping};
+use rma_core::transport::{Announced, FileMapping, Mapped, Mapping};
 use rma_core::{Backing, CommitGroup, Communicator, Extent, HintChange, PersistError};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 type Result<T> = std::result::Result<T, PersistentError>;
 
@@ -56,6 +53,8 @@ pub struct PersistentMemory {
     /// Before it is unmapped.
     _mapped: Announced,
     memory: StorageMemory,
+    /// Dropped after it.
+    _left: Left,
     state: Mutex<Running>,
     /// Whether a commit of all ranks is under way, which holds `state` while it waits for other
     /// ranks: no thread waits for it there to commit, it is refused. A commit of this rank alone
@@ -71,7 +70,6 @@ pub struct PersistentMemory {
     /// What is told of `state`, also while a commit holds that.
     told: Mutex<Told>,
     hints: PersistentHints,
-    element: ElementType,
     rank: u32,
     ranks: u32,
     len: usize,
@@ -79,19 +77,10 @@ pub struct PersistentMemory {
     root: Root,
 }
 
-/// The transaction under way.
+/// The transaction under way, and what will tell its commit what has changed.
 #[derive(Debug)]
 struct Running {
-    /// None if the window is volatile.
-    store: Option<PartStore<Disk>>,
-    /// The version that it began with.
-    version: Option<u64>,
-    next: u64,
-    highest: u64,
-    /// At its commit, older versions go in any case: their parts are of other sizes.
-    drops: bool,
-    /// At its commit, versions of its number and above go.
-    replaces: bool,
+    transaction: Transaction<Disk>,
     tracker: Tracker,
 }
 
@@ -101,9 +90,26 @@ struct Told {
     tracking: String,
 }
 
-/// What a rank tells of its transaction before a commit: the highest serial, the number that it
-/// would have, the highest number, and whether older versions are kept.
-type Numbers = [u64; 4];
+/// What a volatile window leaves below its root.
+#[derive(Debug)]
+struct Left {
+    root: Root,
+    name: String,
+    rank: u32,
+    is_volatile: bool,
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        if self.is_volatile {
+            // The last of the ranks finds it empty.
+            let (disk, name) = (&self.root.inner.disk, &self.name);
+            _ = disk.remove(&work_file(name, self.rank));
+            _ = disk.remove(&crate::store::blocks_file(name, self.rank));
+            _ = disk.remove_folder(name);
+        }
+    }
+}
 
 impl PersistentMemory {
     /// Opens the window of that name, or makes it, with `len` bytes of this rank. **Collective**:
@@ -118,132 +124,46 @@ impl PersistentMemory {
         hints: &PersistentHints,
         len: usize,
     ) -> Result<Self> {
-        let (what, disk, name) = ("opening a persistent window", &root.inner.disk, &hints.name);
         let (rank, ranks) = (u32::from(comm.rank()), comm.size());
-        let told = crc32fast::hash(format!("{hints:?}").as_bytes());
         let checked = hints.check().and_then(|()| {
-            let arg = |what| PersistentError::Arg { name: name.clone(), what };
+            let arg = |what| PersistentError::Arg { name: hints.name.clone(), what };
             match len {
                 0 => Err(arg("a rank has one byte of it at least")),
                 _ if root.is_locked() => Ok(()),
                 _ => Err(arg("its root is open to be listed only; use Root::open")),
             }
         });
-        let ((), all) = agree(comm, what, checked, |()| [u64::from(told)])?;
-        if all.iter().any(|one| *one != all[0]) {
-            let what = "ranks gave different hints; all give the same";
-            return Err(PersistentError::Arg { name: name.clone(), what });
-        }
+        let (disk, key) = (&root.inner.disk, &root.inner.key);
         let make = || {
-            disk.make_folder(name)?;
-            Ok(disk.sync_folder("")?)
+            let memory = open_file(disk.path(&work_file(&hints.name, rank)), hints, len)?;
+            let (root, name, is_volatile) = (root.clone(), hints.name.clone(), hints.volatile);
+            let (left, file) = (Left { root, name, rank, is_volatile }, memory.file_id()?);
+            Ok(((memory, left), file))
         };
-        agree(comm, what, if rank == 0 { make() } else { Ok(()) }, |()| [])?;
-        let beginning = Beginning::find(root, hints, (rank, ranks), len as u64);
-        let (mut beginning, sizes) = agree(comm, what, beginning, |_| [len as u64])?;
-        let mut is_known = hints.mode != PersistentMode::Checkpoint;
-        if hints.divides() {
-            let divided = beginning.divide(hints, rank, sizes.as_flattened());
-            (is_known, _) = agree(comm, what, divided, |_| [])?;
-        }
-        if !is_known {
-            let number = beginning.number(comm, hints)?;
-            let chosen = beginning.choose(hints, rank, number, len as u64);
-            agree(comm, what, chosen, |()| [])?;
-        }
-        let tracker = Tracker::new(hints.tracking, comm, len as u64);
-        let opened = Self::open_part(root, hints, (rank, ranks), len, &beginning, tracker);
-        // Of its own part, a rank knows; a record is of all parts.
-        let begins = beginning.catalog.is_nothing()
-            || beginning.pieces.is_some()
-            || if hints.plain {
-                !beginning.is_plain || beginning.held != Some(len as u64)
-            } else {
-                beginning.is_plain
-            };
-        let (memory, all) = agree(comm, what, opened, |(_, FileId { device, inode })| {
-            [u64::from(begins), *device, *inode]
-        })?;
-        let (memory, _) = memory;
-        let file = |&[_, device, inode]: &[u64; 3]| FileId { device, inode };
-        let mut guard = memory.running();
-        let running = &mut *guard;
-        running.tracker.begin(all.iter().map(file).collect());
-        if !hints.volatile && all.iter().any(|[begins, ..]| *begins > 0) {
-            let state = if hints.plain { State::Plain } else { State::Kept };
-            memory.decide_all(comm, running, state, None)?;
-        }
-        memory.tell(running);
-        drop(guard);
-        Ok(memory)
-    }
-
-    /// The local part of opening: no other rank has it, and it has the bytes that it begins with.
-    fn open_part(
-        root: &Root,
-        hints: &PersistentHints,
-        (rank, ranks): (u32, u32),
-        len: usize,
-        beginning: &Beginning,
-        tracker: Tracker,
-    ) -> Result<(Self, FileId)> {
-        let (disk, name) = (&root.inner.disk, &hints.name);
-        let memory = open_file(disk.path(&work_file(name, rank)), hints, len)?;
-        let Beginning { catalog, base, is_plain, pieces, .. } = beginning;
-        let (base, size) = (base.as_ref(), len as u64);
-        let opening = Opening { name, rank, ranks, size, base };
-        let store = PartStore::open(disk.clone(), root.inner.key, catalog, &opening)?;
-        match pieces {
-            Some(pieces) => store.fill_from(pieces)?,
-            None if *is_plain => {}
-            None => store.fill()?,
-        }
-        if hints.plain {
-            store.sync_work()?;
-        }
-        let (version, highest) = (base.map(|base| base.number), catalog.highest_number());
-        let is_version = hints.mode == PersistentMode::Checkpoint && !hints.append;
-        let next = match version {
-            Some(version) if is_version => following(name, version)?,
-            _ if catalog.is_nothing() => 0,
-            _ => following(name, highest)?,
-        };
-        let store = Some(store).filter(|_| !hints.volatile);
-        let state = Running {
-            store,
-            version,
-            next,
-            highest,
-            drops: hints.mode == PersistentMode::Expand || pieces.is_some(),
-            replaces: is_version && pieces.is_none(),
-            tracker,
-        };
-        let (state, hints, root) = (Mutex::new(state), hints.clone(), root.clone());
-        let told = [hints.element].into_iter().chain(catalog.versions.last().map(|of| of.element));
-        let element = told.into_iter().find(|of| of.size > 0).unwrap_or_default();
+        let mut tracker = Tracker::new(hints.tracking, comm, len as u64);
+        let opened = open((disk, key), comm, hints, len as u64, checked, &mut tracker, make);
+        let (transaction, (memory, left)) = finish(opened)?;
+        let mapped = FileMapping::announce(memory.file_id()?, 0, memory.mapping());
         let [plain, plain_next, keep_all] =
             [hints.plain, hints.plain, hints.keep_all].map(AtomicBool::new);
-        let file = memory.file_id()?;
-        let mapped = FileMapping::announce(file, 0, memory.mapping());
-        Ok((
-            Self {
-                _mapped: mapped,
-                memory,
-                state,
-                committing: Mutex::new(false),
-                plain,
-                plain_next,
-                keep_all,
-                told: Mutex::default(),
-                hints,
-                element,
-                rank,
-                ranks,
-                len,
-                root,
-            },
-            file,
-        ))
+        let memory = Self {
+            _mapped: mapped,
+            memory,
+            _left: left,
+            state: Mutex::new(Running { transaction, tracker }),
+            committing: Mutex::new(false),
+            plain,
+            plain_next,
+            keep_all,
+            told: Mutex::default(),
+            hints: hints.clone(),
+            rank,
+            ranks,
+            len,
+            root: root.clone(),
+        };
+        memory.tell(&memory.running());
+        Ok(memory)
     }
 
     /// Bytes of this rank's part.
@@ -313,7 +233,7 @@ impl PersistentMemory {
         self.commit_all(comm)
     }
 
-    fn commit_all(&self, ranks: &dyn Ranks) -> Result<Option<u64>> {
+    fn commit_all(&self, ranks: &impl Ranks) -> Result<Option<u64>> {
         let what = "a commit";
         let arg = |what| PersistentError::Arg { name: self.hints.name.clone(), what };
         let checked = match (ranks.rank(), ranks.size()) == (self.rank, self.ranks) {
@@ -328,7 +248,10 @@ impl PersistentMemory {
         // Not of one that is refused: another commit has it, and waits for what this one tells.
         let ready = checked.and_then(|committing| {
             let running = self.running();
-            let numbers = if is_flush { Numbers::default() } else { self.numbers(&running)? };
+            let numbers = match is_flush {
+                true => Numbers::default(),
+                false => running.transaction.numbers(self.keep_all.load(Relaxed))?,
+            };
             Ok((committing, running, numbers))
         });
         let words = |(.., numbers): &(_, _, Numbers)| {
@@ -337,7 +260,7 @@ impl PersistentMemory {
             words[3..].copy_from_slice(numbers);
             words
         };
-        let ((_committing, mut running, _), all) = agree(ranks, what, ready, words)?;
+        let ((_committing, mut running, _), all) = finish(agree(ranks, what, ready, words))?;
         if all.iter().any(|one| one[0] != name) {
             return Err(arg("ranks commit different windows; all commit the same"));
         }
@@ -346,18 +269,26 @@ impl PersistentMemory {
             return Err(arg(what));
         }
         if is_flush {
-            agree(ranks, what, self.flush(), |()| [])?;
+            finish(agree(ranks, what, self.flush(), |()| []))?;
             return Ok(None);
         }
         let all = all.iter().map(|&[_, _, _, numbers @ ..]| numbers).collect();
-        let running = &mut *running;
-        let number = self.decide_all(ranks, running, State::Kept, Some(all));
-        let turned = number.and_then(|number| match self.turn(ranks, running, plain_next) {
+        let keep_all = self.keep_all.load(Relaxed);
+        let Running { transaction, tracker } = &mut *running;
+        let number = finish(transaction.commit(ranks, tracker, State::Kept, keep_all, Some(all)));
+        let mut turn = || -> Result<()> {
+            if plain_next {
+                finish(transaction.end(ranks, tracker, keep_all))?;
+            }
+            self.plain.store(plain_next, Relaxed);
+            Ok(())
+        };
+        let turned = number.and_then(|number| match turn() {
             // The version is there, and transactions go on until there is space.
             Err(error) if error.code() == Some(PersistentCode::NoMem) => Ok(Some(number)),
             turned => turned.map(|()| Some(number)),
         });
-        self.tell(running);
+        self.tell(&running);
         turned
     }
 
@@ -379,21 +310,6 @@ impl PersistentMemory {
         self.committing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Behind a version, goes on with transactions or without.
-    fn turn(&self, ranks: &dyn Ranks, running: &mut Running, plain: bool) -> Result<()> {
-        if plain {
-            // What the window lies on is durable before the record that says so is.
-            let synced = running.store.as_mut().map_or(Ok(()), |store| {
-                let synced = store.sync_work();
-                synced.inspect_err(|_| store.poison())
-            });
-            agree(ranks, "turning transactions off", synced, |()| [])?;
-            self.decide_all(ranks, running, State::Plain, None)?;
-        }
-        self.plain.store(plain, Relaxed);
-        Ok(())
-    }
-
     /// Makes what this rank's part holds a version of this rank only, durably; returns its number.
     /// Local: no other rank takes part, and versions of others do not change. See
     /// [`global_checkpoint`](PersistentHints::global_checkpoint). The forms that persist of
@@ -411,19 +327,10 @@ impl PersistentMemory {
         }
         // Held until the version is there.
         let _alone = self.not_committing()?;
-        let running = &mut *self.running();
-        let Some(store) = &mut running.store else { return Ok(None) };
-        let serial = following(&self.hints.name, store.highest_serial())?;
-        following(&self.hints.name, running.next)?;
-        let part = store.prepare(serial, None)?;
-        let (number, highest) = (running.next, running.highest.max(running.next));
-        let element = self.element;
-        let (state, alone, time_ns) = (State::Kept, true, now());
-        let decision = Decision { number, serial, highest, time_ns, state, alone, element };
-        store.decide(&decision, vec![part])?;
-        let adopted = running.adopt(&decision, self.keep_all.load(Relaxed));
-        self.tell(running);
-        adopted.map(|()| Some(number))
+        let mut running = self.running();
+        let made = running.transaction.commit_alone(self.keep_all.load(Relaxed));
+        self.tell(&running);
+        made
     }
 
     fn is_plain(&self) -> bool {
@@ -440,7 +347,7 @@ impl PersistentMemory {
 
     /// What has become of the transaction is told from now on.
     fn tell(&self, running: &Running) {
-        let (version, tracking) = (running.version, running.tracker.explain());
+        let (version, tracking) = (running.transaction.version, running.tracker.explain());
         *self.told() = Told { version, tracking };
     }
 
@@ -458,71 +365,6 @@ impl PersistentMemory {
             _ => PersistentError::Poisoned { name: self.hints.name.clone() },
         }
     }
-
-    fn numbers(&self, running: &Running) -> Result<Numbers> {
-        match running.store.as_ref().filter(|store| !store.is_poisoned()) {
-            Some(store) => {
-                let keep_all = self.keep_all.load(Relaxed).into();
-                Ok([store.highest_serial(), running.next, running.highest, keep_all])
-            }
-            None => Err(PersistentError::Poisoned { name: self.hints.name.clone() }),
-        }
-    }
-
-    /// Both phases of a version of all ranks, of which `told` has what they have told, if they
-    /// have: all parts are durable, and then rank 0 decides.
-    fn decide_all(
-        &self,
-        ranks: &dyn Ranks,
-        running: &mut Running,
-        state: State,
-        told: Option<Vec<Numbers>>,
-    ) -> Result<u64> {
-        let (what, element) = ("a commit", self.element);
-        let all = match told {
-            Some(told) => told,
-            None => agree(ranks, what, self.numbers(running), |numbers| *numbers)?.1,
-        };
-        // All have come, so that what they store meanwhile has ended.
-        let stored = running.tracker.stored(ranks);
-        let Some(store) = &mut running.store else {
-            return Err(PersistentError::Poisoned { name: self.hints.name.clone() });
-        };
-        let stored = stored.inspect_err(|_| store.poison())?;
-        let most = |word: usize| all.iter().map(|all| all[word]).max().unwrap_or(0);
-        let (keep_all, time_ns) = (most(3) > 0, now());
-        let number = if state == State::Plain { most(2) } else { most(1) };
-        // The same at all ranks.
-        let serial = following(&self.hints.name, most(0))?;
-        following(&self.hints.name, number)?;
-        let (highest, alone) = (most(2).max(number), false);
-        let decision = Decision { number, serial, highest, time_ns, state, alone, element };
-        let prepared = store.prepare(serial, stored.as_deref());
-        let changed = store.changed_blocks();
-        let parts = match agree(ranks, what, prepared, words_of) {
-            Ok((_, parts)) => parts.into_iter().map(part_of).collect(),
-            Err(error) => {
-                store.give_up(&error);
-                return Err(error);
-            }
-        };
-        let decided = if self.rank == 0 { store.decide(&decision, parts) } else { Ok(()) };
-        agree(ranks, what, decided, |()| []).inspect_err(|error| {
-            // Rank 0 says so as long as it has decided nothing.
-            match error.code() {
-                Some(PersistentCode::NoMem) => store.abandon(),
-                _ => store.poison(),
-            }
-        })?;
-        // The version is there, whatever becomes of those that it takes the place of; and their
-        // records are gone before the next commit of any rank synchronises the folder.
-        let adopted = running.adopt(&decision, keep_all);
-        agree(ranks, what, adopted, |()| [])?;
-        if state == State::Kept {
-            running.tracker.committed(changed);
-        }
-        Ok(number)
-    }
 }
 
 struct Committing<'m>(&'m PersistentMemory);
@@ -533,62 +375,21 @@ impl Drop for Committing<'_> {
     }
 }
 
-impl Running {
-    fn adopt(&mut self, decision: &Decision, keep_all: bool) -> Result<()> {
-        let Some(store) = &mut self.store else { return Ok(()) };
-        let from = if self.replaces { decision.number } else { u64::MAX };
-        let adopted = store.adopt(decision, keep_all && !self.drops, from);
-        adopted.inspect_err(|_| store.poison())?;
-        self.highest = decision.highest;
-        if decision.state == State::Kept {
-            (self.version, self.next) = (Some(decision.number), decision.number + 1);
-            (self.drops, self.replaces) = (false, false);
-        }
-        Ok(())
-    }
-}
-
 /// What a part lies on.
 fn open_file(path: PathBuf, hints: &PersistentHints, len: usize) -> Result<StorageMemory> {
     // Only what is flushed by hand is to be found there again.
     let file = StorageHints::file(&path).discard(!hints.plain).unlink(hints.volatile);
     // As it is: whatever a root or a window is called, the store's other files are beside it.
-    StorageMemory::open_at(path, (0, ""), &file, len).map_err(|error| match error {
+    // Else, what is durable is versions, and stores need not wait until a page can be found again.
+    let by_msync = if hints.plain { None } else { Some("the window has transactions") };
+    StorageMemory::open_at(path, (0, ""), &file, len, by_msync).map_err(|error| match error {
         StorageError::InUse { .. } => PersistentError::WindowInUse { name: hints.name.clone() },
         error => error.into(),
     })
 }
 
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn words_of(part: &PartRef) -> [u64; 6] {
-    let mut words = [part.serial, part.size, 0, 0, 0, 0];
-    for (word, bytes) in words[2..].iter_mut().zip(part.mac.chunks_exact(8)) {
-        *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-    }
-    words
-}
-
-fn part_of([serial, size, mac @ ..]: [u64; 6]) -> PartRef {
-    let mut bytes = [0; 32];
-    for (bytes, word) in bytes.chunks_exact_mut(8).zip(mac) {
-        bytes.copy_from_slice(&word.to_le_bytes());
-    }
-    PartRef { serial, size, mac: bytes }
-}
-
 impl Drop for PersistentMemory {
     fn drop(&mut self) {
-        if self.hints.volatile {
-            // The last of the ranks finds it empty.
-            let (disk, name) = (&self.root.inner.disk, &self.hints.name);
-            _ = disk.remove(&work_file(name, self.rank));
-            _ = disk.remove(&crate::store::blocks_file(name, self.rank));
-            _ = disk.remove_folder(name);
-        }
         // What lies there is what the next to open it finds: transactions were turned off.
         if self.is_plain() && !self.hints.plain {
             _ = self.flush();

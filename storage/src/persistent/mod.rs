@@ -7,6 +7,14 @@ mod memory;
 mod root;
 mod start;
 mod tracker;
+mod transaction;
+
+#[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
+mod divide_tests;
+#[cfg(test)]
+mod simulation;
 
 pub use error::{PersistentCode, PersistentError};
 pub use hints::{PersistentHints, PersistentMode};
@@ -15,6 +23,9 @@ pub use memory::PersistentMemory;
 pub use root::Root;
 pub use tracker::DirtyTracking;
 
+use core::future::{Future, ready};
+use core::pin::pin;
+use core::task::{Context, Poll, Waker};
 use rma_core::{CommitGroup, Communicator, Rank};
 
 const CODES: [PersistentCode; 8] = [
@@ -29,11 +40,27 @@ const CODES: [PersistentCode; 8] = [
 ];
 
 /// Ranks that open or commit together.
+///
+/// What they do is written once, over a [`Medium`](crate::store::Medium) and this: it performs no
+/// call of the system, and waits for nothing but `gather`. So tests run all ranks in one thread, in
+/// any order, and end each of them at any step.
 trait Ranks {
     fn rank(&self) -> u32;
     fn size(&self) -> u32;
     /// The words of each rank, as many of each. **Collective**
-    fn gather(&self, what: &'static str, words: &[u64]) -> Result<Vec<u64>, PersistentError>;
+    fn gather(
+        &self,
+        what: &'static str,
+        words: &[u64],
+    ) -> impl Future<Output = Result<Vec<u64>, PersistentError>>;
+}
+
+/// What ranks of processes do together, to its end: each `gather` has its answer when it returns.
+fn finish<T>(together: impl Future<Output = T>) -> T {
+    match pin!(together).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => done,
+        Poll::Pending => unreachable!("it waits for calls that have returned"),
+    }
 }
 
 impl Ranks for Communicator {
@@ -45,8 +72,12 @@ impl Ranks for Communicator {
         self.size()
     }
 
-    fn gather(&self, _: &'static str, words: &[u64]) -> Result<Vec<u64>, PersistentError> {
-        Ok(self.allgather(words)?)
+    fn gather(
+        &self,
+        _: &'static str,
+        words: &[u64],
+    ) -> impl Future<Output = Result<Vec<u64>, PersistentError>> {
+        ready(self.allgather(words).map_err(PersistentError::from))
     }
 }
 
@@ -62,15 +93,19 @@ impl Ranks for OfWindow<'_> {
         self.0.size()
     }
 
-    fn gather(&self, what: &'static str, words: &[u64]) -> Result<Vec<u64>, PersistentError> {
-        self.0.gather(words).ok_or(PersistentError::Unheard { what })
+    fn gather(
+        &self,
+        what: &'static str,
+        words: &[u64],
+    ) -> impl Future<Output = Result<Vec<u64>, PersistentError>> {
+        ready(self.0.gather(words).ok_or(PersistentError::Unheard { what }))
     }
 }
 
 /// Words of each rank, if all have done what they were about to. A rank that failed tells its own
 /// error, and all others that of the lowest one that failed.
-fn agree<T, const N: usize>(
-    ranks: &dyn Ranks,
+async fn agree<T, const N: usize>(
+    ranks: &impl Ranks,
     what: &'static str,
     done: Result<T, PersistentError>,
     words: impl FnOnce(&T) -> [u64; N],
@@ -84,7 +119,7 @@ fn agree<T, const N: usize>(
             mine[0] = code.map_or(1, |code| code as u64 + 2);
         }
     }
-    let all = ranks.gather(what, &mine);
+    let all = ranks.gather(what, &mine).await;
     let (done, all) = (done?, all?);
     let mut words = Vec::new();
     for (rank, all) in (0..).zip(all.chunks(N + 1)) {

@@ -1,10 +1,10 @@
 //! The root of an instance of an application, which one job has at a time.
-use super::agree;
 use super::error::PersistentError;
+use super::{agree, finish};
 use crate::file::retry;
 use crate::lock::{lock_range, unlock_range};
 use crate::store::{Disk, KEY_FILE, KEY_LEN, Key, MediumError, key_of};
-use rma_core::Communicator;
+use rma_core::{Communicator, Universe};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -55,7 +55,7 @@ impl Root {
     /// other instance, [`PersistentError::System`].
     pub fn open(world: &Communicator, path: impl AsRef<Path>) -> Result<Self, PersistentError> {
         let (what, rank) = ("opening the root", u32::from(world.rank()));
-        let (path, _) = agree(world, what, absolute(path.as_ref()), |_| [])?;
+        let (path, _) = finish(agree(world, what, absolute(path.as_ref()), |_| []))?;
         let path = path.as_path();
         // The first byte keeps all other jobs away; the others of this job lock their own then.
         let first = || {
@@ -64,17 +64,32 @@ impl Root {
             Ok(file)
         };
         let first = if rank == 0 { first().map(Some) } else { Ok(None) };
-        let (first, _) = agree(world, what, first, |_| [])?;
+        let (first, _) = finish(agree(world, what, first, |_| []))?;
         let range = if rank == 0 { 0..1 } else { 1 + u64::from(rank)..2 + u64::from(rank) };
         let lock = first.map_or_else(|| take(path, range.clone()), Ok);
         let lock = lock.map(|file| (file, range));
-        let (lock, _) = agree(world, what, lock, |_| [])?;
+        let (lock, _) = finish(agree(world, what, lock, |_| []))?;
         let disk = Disk::new(path);
         let made = if rank == 0 { key(path, &disk).map(Some) } else { Ok(None) };
-        let (made, _) = agree(world, what, made, |_| [])?;
+        let (made, _) = finish(agree(world, what, made, |_| []))?;
         let key = made.map_or_else(|| key(path, &disk), Ok);
-        let (key, _) = agree(world, what, key, |_| [])?;
+        let (key, _) = finish(agree(world, what, key, |_| []))?;
         Ok(Self::new(path, disk, key, Some(lock)))
+    }
+
+    /// Opens the root that the job was told of: by `rma-run --root DIR`, `RMA_ROOT`, or by the
+    /// program (`Builder::root`). **Collective**.
+    ///
+    /// # Errors
+    ///
+    /// [`PersistentError::RootPath`] if it was told of none; those of [`open`](Self::open).
+    pub fn of_job(universe: &Universe) -> Result<Self, PersistentError> {
+        let what = "the job was told of none; run it by `rma-run --root DIR`";
+        let none = || PersistentError::RootPath { path: "of the job".to_owned(), what };
+        let world = universe.world();
+        let told = universe.root().ok_or_else(none);
+        let (path, _) = finish(agree(world, "opening the root", told, |_| []))?;
+        Self::open(world, path)
     }
 
     /// Opens the root by this process alone, to manage what is there.

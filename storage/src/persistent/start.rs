@@ -1,13 +1,13 @@
 //! What a persistent window begins with when it is opened.
 
-use super::agree;
 use super::error::PersistentError;
 use super::hints::{PersistentHints, PersistentMode};
-use super::root::Root;
-use crate::store::{Catalog, Chosen, ElementType, Medium, Piece, Version, divide};
-use rma_core::Communicator;
+use super::{Ranks, agree};
+use crate::store::{Catalog, Chosen, ElementType, Key, Medium, Piece, Version, divide};
 
 type Result<T> = std::result::Result<T, PersistentError>;
+
+pub(super) const OPENING: &str = "opening a persistent window";
 
 /// What a rank begins with.
 pub(super) struct Beginning {
@@ -24,15 +24,15 @@ pub(super) struct Beginning {
 impl Beginning {
     /// What there is, and whether it is what the hints ask for.
     pub(super) fn find(
-        root: &Root,
+        (medium, key): (&impl Medium, &Key),
         hints: &PersistentHints,
         (rank, here): (u32, u32),
         len: u64,
     ) -> Result<Self> {
-        let (disk, name) = (&root.inner.disk, || hints.name.clone());
+        let name = || hints.name.clone();
         // What processes that were ended have written may be seen, and lost by the machine yet.
-        disk.sync_folder(&hints.name)?;
-        let catalog = Catalog::read(disk, &hints.name, &root.inner.key)?;
+        medium.sync_folder(&hints.name)?;
+        let catalog = Catalog::read(medium, &hints.name, key)?;
         if hints.volatile && !catalog.is_nothing() {
             let what = "it is a persistent window, which pmem_volatile would remove; choose \
                         another name, or delete it";
@@ -98,6 +98,16 @@ impl Beginning {
         }
     }
 
+    /// Whether the window is to have a version before it is used, as this rank knows of its own
+    /// part; a record is of all parts.
+    pub(super) fn needs_version(&self, hints: &PersistentHints, len: u64) -> bool {
+        let is_other = match hints.plain {
+            true => !self.is_plain || self.held != Some(len),
+            false => self.is_plain,
+        };
+        self.catalog.is_nothing() || self.pieces.is_some() || is_other
+    }
+
     fn check_size(&self, hints: &PersistentHints, rank: u32, requested: u64) -> Result<()> {
         let is_it = |held: u64| match hints.mode {
             PersistentMode::Expand => held <= requested,
@@ -112,19 +122,19 @@ impl Beginning {
     }
 
     /// Which version all ranks return to; none if each to its own newest. **Collective**
-    pub(super) fn number(
+    pub(super) async fn number(
         &self,
-        comm: &Communicator,
+        ranks: &impl Ranks,
         hints: &PersistentHints,
     ) -> Result<Option<u64>> {
         if hints.checkpoint_version.is_some() || !hints.global {
             return Ok(hints.checkpoint_version);
         }
-        let rank = u32::from(comm.rank());
+        let rank = ranks.rank();
         // One that cannot be read is not passed over in silence.
         let newest = self.catalog.newest(rank).map(drop);
-        agree(comm, "opening a persistent window", newest, |()| [])?;
-        let number = self.catalog.of_all(comm.size());
+        agree(ranks, OPENING, newest, |()| []).await?;
+        let number = self.catalog.of_all(ranks.size());
         let numbers = || self.catalog.numbers(rank);
         number
             .map(Some)

@@ -1,8 +1,9 @@
 //! What a commit has to look at: the blocks that were stored to since the last one, as the marks of
 //! all processes say that map a part, or the whole part where they do not.
 
+use super::transaction::Marks;
 use super::{PersistentError, Ranks};
-use crate::marks::{Marks, marks};
+use crate::marks::marks;
 use crate::store::BLOCK;
 use core::ops::Range;
 use rma_core::Communicator;
@@ -119,12 +120,6 @@ impl Tracker {
         self.wish != DirtyTracking::Compare
     }
 
-    /// All ranks have told of their files.
-    pub(super) fn begin(&mut self, files: Vec<FileId>) {
-        self.tracked = vec![false; files.len()];
-        self.files = self.is_tracking().then(|| FileWatch::new(files));
-    }
-
     /// What is in force, and why.
     pub(super) fn explain(&self) -> String {
         let is_tracked = self.tracked.get(self.rank as usize).copied().unwrap_or(false);
@@ -161,21 +156,6 @@ impl Tracker {
             }
     }
 
-    /// Which blocks of this rank's part may have changed, by the marks of all processes; `None`:
-    /// any. Keeps marks of the parts from now on whose ranks want it. All ranks have ended their
-    /// stores. **Collective**
-    pub(super) fn stored(
-        &mut self,
-        ranks: &dyn Ranks,
-    ) -> Result<Option<Vec<bool>>, PersistentError> {
-        if !self.is_tracking() {
-            return Ok(None);
-        }
-        let found = self.take();
-        let all = ranks.gather("a commit", &self.words(&found))?;
-        self.join(ranks, found, all.as_chunks().0)
-    }
-
     /// Takes the marks of what this process maps.
     fn take(&mut self) -> Found {
         let (rank, tracked) = (self.rank as usize, &self.tracked);
@@ -204,9 +184,9 @@ impl Tracker {
     }
 
     /// What all have found, whose `words` these are. **Collective** if one has found something.
-    fn join(
+    async fn join(
         &mut self,
-        ranks: &dyn Ranks,
+        ranks: &impl Ranks,
         found: Found,
         words: &[[u64; 3]],
     ) -> Result<Option<Vec<bool>>, PersistentError> {
@@ -221,7 +201,7 @@ impl Tracker {
             let mut told = runs;
             // A run of no rank.
             told.resize(most, [u64::MAX, 0]);
-            let all = ranks.gather("a commit", told.as_flattened())?;
+            let all = ranks.gather("a commit", told.as_flattened()).await?;
             for run in all.as_chunks::<2>().0 {
                 let [at, count] = *run;
                 if at >> 32 == u64::from(self.rank) {
@@ -260,9 +240,25 @@ impl Tracker {
         });
         self.is_refused = is_refused;
     }
+}
 
-    /// The commit that took the marks has come to its end, and wrote so many blocks.
-    pub(super) fn committed(&mut self, changed: usize) {
+impl Marks for Tracker {
+    fn begin(&mut self, files: Vec<FileId>) {
+        self.tracked = vec![false; files.len()];
+        self.files = self.is_tracking().then(|| FileWatch::new(files));
+    }
+
+    /// By the marks of all processes. Keeps marks of the parts from now on whose ranks want it.
+    async fn stored(&mut self, ranks: &impl Ranks) -> Result<Option<Vec<bool>>, PersistentError> {
+        if !self.is_tracking() {
+            return Ok(None);
+        }
+        let found = self.take();
+        let all = ranks.gather("a commit", &self.words(&found)).await?;
+        self.join(ranks, found, all.as_chunks().0).await
+    }
+
+    fn committed(&mut self, changed: usize) {
         (self.whole, self.changed) = (false, changed);
     }
 }
@@ -270,7 +266,7 @@ impl Tracker {
 /// Blocks of the file that were stored to by this mapping, in ascending order, or `None` if that is
 /// not known.
 fn marked(mapping: &FileMapping) -> Option<Vec<Range<usize>>> {
-    let marks: &Marks = marks().ok().filter(|_| mapping.is_armed)?;
+    let marks = marks().ok().filter(|_| mapping.is_armed)?;
     let mut runs: Vec<Range<usize>> = Vec::new();
     let block = |at: usize| (mapping.offset as usize + at) / BLOCK;
     let scanned = marks.scan(mapping.base, mapping.len, |bytes| {
@@ -292,6 +288,7 @@ fn add(blocks: &mut Option<Vec<bool>>, run: Range<usize>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::finish;
     use super::*;
     use rma_core::transport::Mapping;
 
@@ -313,7 +310,7 @@ mod tests {
             RANKS as u32
         }
 
-        fn gather(&self, _: &'static str, _: &[u64]) -> Result<Vec<u64>, PersistentError> {
+        async fn gather(&self, _: &'static str, _: &[u64]) -> Result<Vec<u64>, PersistentError> {
             Ok(self.words.clone())
         }
     }
@@ -367,7 +364,7 @@ mod tests {
         let told: Vec<u64> = (0..RANKS).flat_map(heard).collect();
         trackers.into_iter().enumerate().all(|(rank, mut tracker)| {
             let ranks = Told { rank, words: told.clone() };
-            let joined = tracker.join(&ranks, found(rank), &words).unwrap();
+            let joined = finish(tracker.join(&ranks, found(rank), &words)).unwrap();
             let all = (0..RANKS).map(|process| &stored[process][rank]);
             let is_in = |block: &usize| joined.as_ref().is_none_or(|joined| joined[*block]);
             all.into_iter().all(|blocks| match blocks {
@@ -396,12 +393,12 @@ mod tests {
         let runs = [[1 << 32, 1], run_of(0, 4..6), [u64::MAX, 0]];
         let ranks = Told { rank: 0, words: runs.as_flattened().to_vec() };
         let nothing = || Found { own: Some(vec![false; BLOCKS]), runs: Vec::new(), is_lost: false };
-        let joined = first.join(&ranks, nothing(), &words).unwrap().unwrap();
+        let joined = finish(first.join(&ranks, nothing(), &words)).unwrap().unwrap();
         let blocks: Vec<_> = (0..BLOCKS).filter(|block| joined[*block]).collect();
         assert_eq!(blocks, [4, 5]);
         // And a rank that has lost a mapping has lost marks of anything.
         let lost = [[0, 0, 1], [1, 1, 1], [0, 0, 1]];
-        assert_eq!(first.join(&ranks, nothing(), &lost).unwrap(), None);
+        assert_eq!(finish(first.join(&ranks, nothing(), &lost)).unwrap(), None);
     }
 
     /// A mapping that the system keeps no marks of is compared, and that is told.

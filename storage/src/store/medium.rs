@@ -1,6 +1,7 @@
 //! All that the store asks of storage: one trait, so that tests can be a storage that loses power.
 use crate::ahead::begin_to_write;
 use crate::file::{is_btrfs, is_too_long, retry};
+use core::fmt::Debug;
 use core::ops::Range;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
@@ -24,7 +25,7 @@ pub(crate) type Result<T> = std::result::Result<T, MediumError>;
 
 /// Files in folders of one level, below a root. Paths have a `/` between the two.
 pub(crate) trait Medium {
-    type File;
+    type File: Debug;
 
     /// The file, if there is one.
     fn open(&self, path: &str) -> Result<Option<Self::File>>;

@@ -19,11 +19,7 @@ mod medium;
 mod part;
 
 #[cfg(test)]
-mod crash_tests;
-#[cfg(test)]
-mod divide_tests;
-#[cfg(test)]
-mod simulated;
+pub(crate) mod simulated;
 
 pub(crate) use catalog::{Catalog, Damage, KEY_FILE, blocks_file, following, key_of, work_file};
 pub(crate) use divide::{Chosen, Piece, divide};

@@ -67,12 +67,14 @@ pub(crate) enum Mistake {
     LostMark,
 }
 
-/// Storage in memory. Clones are the same.
+/// Storage in memory. Clones are the same, for the same process.
 #[derive(Debug, Clone)]
 pub(crate) struct Simulated {
     contents: Rc<RefCell<Contents>>,
     /// Calls that change something, so far, and after how many nothing works any more.
-    calls: Rc<RefCell<(u64, u64)>>,
+    calls: Rc<Cell<(u64, u64)>>,
+    /// The same, of one process.
+    own: Rc<Cell<(u64, u64)>>,
     /// What kind of call was the last one.
     last: Rc<RefCell<&'static str>>,
     pub(crate) mistake: Mistake,
@@ -91,19 +93,39 @@ fn folder_of(path: &str) -> &str {
 impl Simulated {
     pub(crate) fn new(mistake: Mistake) -> Self {
         let contents = Rc::default();
-        let calls = Rc::new(RefCell::new((0, u64::MAX)));
+        let [calls, own] = [(); 2].map(|()| Rc::new(Cell::new((0, u64::MAX))));
         let (last, space) = (Rc::new(RefCell::new("open")), Rc::new(Cell::new(u64::MAX)));
-        Self { contents, calls, last, mistake, space }
+        Self { contents, calls, own, last, mistake, space }
     }
 
     /// Nothing works after so many more changes.
     pub(crate) fn freeze_after(&self, changes: u64) {
-        *self.calls.borrow_mut() = (0, changes);
+        self.calls.set((0, changes));
+    }
+
+    /// As another process has it.
+    pub(crate) fn process(&self) -> Self {
+        Self { own: Rc::new(Cell::new((0, u64::MAX))), ..self.clone() }
+    }
+
+    /// The process ends in its change of that number from now on, which is not made.
+    pub(crate) fn end_after(&self, changes: u64) {
+        self.own.set((0, changes));
+    }
+
+    /// The process ends.
+    pub(crate) fn end(&self) {
+        self.own.set((1, 0));
+    }
+
+    /// Whether the process has ended, or all have.
+    pub(crate) fn is_over(&self) -> bool {
+        [&self.calls, &self.own].into_iter().any(|calls| calls.get().0 > calls.get().1)
     }
 
     /// The processes are ended and the machine goes on: what was written is there.
     pub(crate) fn restart(&self) {
-        *self.calls.borrow_mut() = (0, u64::MAX);
+        self.calls.set((0, u64::MAX));
         *self.last.borrow_mut() = "open";
     }
 
@@ -143,8 +165,7 @@ impl Simulated {
     /// Storage as it is now, by itself.
     pub(crate) fn copy(&self) -> Self {
         let contents = Rc::new(RefCell::new(self.contents.borrow().clone()));
-        let calls = Rc::new(RefCell::new((0, u64::MAX)));
-        Self { contents, calls, ..Self::new(self.mistake) }
+        Self { contents, ..Self::new(self.mistake) }
     }
 
     /// Changes the bytes of a file as no program does.
@@ -156,10 +177,12 @@ impl Simulated {
 
     /// Counts a change; an error from the one on that is one too many.
     fn change(&self, path: &str, call: &'static str) -> Result<()> {
-        let (calls, most) = &mut *self.calls.borrow_mut();
-        *calls += 1;
+        for calls in [&self.calls, &self.own] {
+            let (made, most) = calls.get();
+            calls.set((made + 1, most));
+        }
         let frozen = MediumError { path: path.to_owned(), call, errno: Errno::IO };
-        if *calls > *most { Err(frozen) } else { Ok(()) }
+        if self.is_over() { Err(frozen) } else { Ok(()) }
     }
 
     fn note(&self, path: &str) {
@@ -243,8 +266,8 @@ impl Medium for Simulated {
         let working = self.change(&file.1, "write");
         // The last one is torn.
         let bytes = if working.is_ok() { bytes } else { &bytes[..bytes.len() / 2] };
-        let (calls, most) = *self.calls.borrow();
-        let is_last = calls.checked_sub(1) == Some(most);
+        let too_many = |calls: &Cell<(u64, u64)>| calls.get().0.saturating_sub(calls.get().1);
+        let is_last = too_many(&self.calls).max(too_many(&self.own)) == 1;
         if working.is_ok() || is_last {
             self.contents.borrow_mut().inodes[file.0].write(offset as usize, bytes);
         }

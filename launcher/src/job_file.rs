@@ -12,8 +12,8 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use toml::de::{DeTable, DeValue};
 
 use crate::habits::joined;
-use crate::parse_ranks;
 use crate::programs::{self, Further};
+use crate::values::parse_ranks;
 
 /// Options that a file does not have: those of programs stand in their own tables, and those that
 /// ask for no job are typed.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::super::bootstrap::{self, Plan};
@@ -27,6 +27,7 @@ use super::super::spec::{Program, Spec};
 use super::super::start::{self, Newborn, OnHost, Starter};
 use super::super::{capacity, cpus, groups, program, signals, topology};
 use super::address;
+use super::branch::Shells;
 use super::seal::{Opener, Sealer};
 use super::streams::{StreamOfRank, feed, relay};
 use super::talk::{BEAT, Order, Print, Prints, Task, TaskProgram, WINDOW, Word};
@@ -163,12 +164,22 @@ pub(super) async fn serve(ends: Ends, (sender, mut inputs): Inputs) -> u8 {
         Ok(task) => task,
         Err(code) => return code,
     };
-    let prepared = Prepared::new(task, ends.address);
-    let prepared = match prepared {
+    let (mut shells, mut early) = (Shells::default(), Vec::new());
+    let prepared = match watched_over(&task, &voice) {
+        Ok(mut processes) => {
+            let meanwhile = (&mut shells, &voice, &mut processes);
+            prepare(task, ends.address, (&mut orders, &mut inputs), &mut early, meanwhile)
+                .await
+                .map(|prepared| (prepared, processes))
+        }
+        Err(error) => Err(Unprepared::Declined(error)),
+    };
+    let (prepared, processes) = match prepared {
         Ok(prepared) => prepared,
-        Err(error) => {
+        Err(Unprepared::Declined(error)) => {
             return decline(&error, voice, spoken, has_joined).await;
         }
+        Err(Unprepared::Ended(code)) => return code,
     };
     let Prepared { cpus, address, .. } = &prepared;
     if prepared.task.hosts.len() > 1 && address == LOOP_BACK {
@@ -184,12 +195,16 @@ pub(super) async fn serve(ends: Ends, (sender, mut inputs): Inputs) -> u8 {
         voice.say(&Word::Note { text });
     }
     voice.say(&Word::Ready { cpus: cpus.len() as u32, address: address.clone() });
-    let mut agent = match Agent::new(prepared, (voice.clone(), has_joined), sender).await {
+    let kept = (processes, shells);
+    let mut agent = match Agent::new(prepared, (voice.clone(), has_joined), sender, kept).await {
         Ok(agent) => agent,
         Err(error) => return decline(&error, voice, spoken, has_joined).await,
     };
     // The last voice is the agent's.
     drop(voice);
+    for order in early {
+        agent.obey(order).await;
+    }
     let code = agent.carry_on(inputs, orders).await;
     // A connection that was cut takes nothing, and a launcher that takes nothing for so long is
     // gone.
@@ -197,6 +212,62 @@ pub(super) async fn serve(ends: Ends, (sender, mut inputs): Inputs) -> u8 {
     drop(agent);
     let _ = tokio::time::timeout(patience, spoken).await;
     code
+}
+
+/// What takes charge of the processes of this host.
+fn watched_over(task: &Task, voice: &Voice) -> Result<Processes, RunError> {
+    let what = "becoming the parent of orphans";
+    let processes = Processes::new(true, task.first);
+    let mut processes = processes.map_err(|source| RunError::System { what, source })?;
+    if let Err(error) = processes.start_warden(&task.name) {
+        voice.say(&Word::Note { text: super::super::driver::unwatched(&error) });
+    }
+    Ok(processes)
+}
+
+/// Why a task cannot be done here.
+enum Unprepared {
+    Declined(RunError),
+    /// There is no launcher any more, or this process is to end; what to exit with.
+    Ended(u8),
+}
+
+/// Looks whether a task can be done here, which takes as long as files and names do; meanwhile,
+/// hosts are reached by this one. Other orders are kept.
+async fn prepare(
+    task: Task,
+    address: Whereabouts,
+    (orders, inputs): (&mut UnboundedReceiver<Order>, &mut UnboundedReceiver<Input>),
+    early: &mut Vec<Order>,
+    (shells, voice, processes): (&mut Shells, &Voice, &mut Processes),
+) -> Result<Prepared, Unprepared> {
+    let (done, mut prepared) = oneshot::channel();
+    // Fails when nobody waits for it any more.
+    let prepare = move || _ = done.send(Prepared::new(task, address));
+    let started = std::thread::Builder::new().name("prepare".into()).spawn(prepare);
+    let what = "starting a thread";
+    started.map_err(|source| Unprepared::Declined(RunError::System { what, source }))?;
+    loop {
+        tokio::select! {
+            prepared = &mut prepared => {
+                let died = || RunError::System { what, source: io::ErrorKind::Other.into() };
+                return prepared.unwrap_or_else(|_| Err(died())).map_err(Unprepared::Declined);
+            }
+            order = orders.recv() => match order {
+                None | Some(Order::End { .. }) => return Err(Unprepared::Ended(1)),
+                Some(order) => early.extend(shells.obey(order, voice, processes)),
+            },
+            Some(input) = inputs.recv() => if let Input::Signal(signal) = input
+                && ENDING.contains(&signal)
+            {
+                complain(&format!("got {}", signals::name(signal.as_raw())));
+                return Err(Unprepared::Ended(nonzero(128 + signal.as_raw())));
+            },
+            Some(ended) = shells.next(), if !shells.is_empty() => {
+                shells.ended(ended, voice, processes);
+            }
+        }
+    }
 }
 
 /// Tells the launcher why no rank can be started here; what to exit with.
@@ -293,6 +364,8 @@ struct Agent {
     task: Task,
     voice: Voice,
     has_joined: bool,
+    /// To hosts that are reached by this one.
+    shells: Shells,
     sender: UnboundedSender<Input>,
     processes: Processes,
     pmi: Option<Pmi>,
@@ -330,14 +403,10 @@ impl Agent {
         prepared: Prepared,
         (voice, has_joined): (Voice, bool),
         sender: UnboundedSender<Input>,
+        (processes, shells): (Processes, Shells),
     ) -> Result<Agent, RunError> {
         let Prepared { task, spec, programs, cpus, descriptors, address } = prepared;
         let system = |what| move |source| RunError::System { what, source };
-        let mut processes =
-            Processes::new(true, task.first).map_err(system("becoming the parent of orphans"))?;
-        if let Err(error) = processes.start_warden(&task.name) {
-            voice.say(&Word::Note { text: super::super::driver::unwatched(&error) });
-        }
         let plan = plan(&task, cpus, address).map_err(system("drawing a secret"))?;
         let plan = Arc::new(plan);
         let (listener, port) = bootstrap::listen()?;
@@ -369,6 +438,7 @@ impl Agent {
             task,
             voice,
             has_joined,
+            shells,
             sender,
             processes,
             pmi,
@@ -416,7 +486,7 @@ impl Agent {
                 (self.term_at, self.kill_at, self.give_up_at) = (None, None, None);
                 self.end(&[]).await;
             }
-            if self.is_ending && self.readers.is_empty() {
+            if self.is_ending && self.readers.is_empty() && self.shells.is_empty() {
                 return u8::from(self.is_leaving);
             }
             let silent = (!self.is_paused && !self.is_cut).then(|| self.heard + self.task.silence);
@@ -432,6 +502,9 @@ impl Agent {
                 input = inputs.recv() => if let Some(input) = input { self.take(input) },
                 _ = beat.tick() => self.voice.say(&Word::Beat),
                 _ = self.readers.join_next(), if !self.readers.is_empty() => {}
+                Some(ended) = self.shells.next(), if !self.shells.is_empty() => {
+                    self.shells.ended(ended, &self.voice, &mut self.processes);
+                }
                 () = until(deadline.into_iter().flatten().min()) => self.tick(),
             }
         }
@@ -458,6 +531,7 @@ impl Agent {
     /// There is no launcher any more.
     fn cut(&mut self, why: &str) {
         self.is_cut = true;
+        self.shells.cut();
         if self.is_ending {
             self.give_up_at.get_or_insert(Instant::now());
             return;
@@ -512,6 +586,8 @@ impl Agent {
     }
 
     async fn obey(&mut self, order: Order) {
+        let order = self.shells.obey(order, &self.voice, &mut self.processes);
+        let Some(order) = order else { return };
         match order {
             Order::Start => {
                 let Some(starter) = self.starter.take() else { return };
@@ -572,7 +648,8 @@ impl Agent {
                 self.voice.say(&Word::Looked { number, ranks });
             }
             Order::End { stuck } => self.end(&stuck).await,
-            Order::Beat | Order::Prepare { .. } => {}
+            // Those of shells are obeyed.
+            _ => {}
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod address;
 mod agent;
+mod branch;
 mod hello;
 mod input;
 mod join;
@@ -17,12 +18,14 @@ mod seal;
 mod streams;
 mod talk;
 mod task;
+mod tree;
 mod voice;
 
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -33,9 +36,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::input::{input_of, read_input};
-use self::link::{Answered, Ended, Said, Stream};
+use self::link::{Answered, Ended, Outlets, Said, Stream};
 use self::remote::shown;
 use self::talk::{Order, Task, Word};
+use self::tree::{Stem, Wires};
 use super::cpus::ranges;
 use super::driver::Input;
 use super::machine::{Event, Exit, PARTING_GRACE};
@@ -84,6 +88,8 @@ struct Link {
 enum Carrier {
     /// A remote shell, which leads a group.
     Shell(Pid),
+    /// A remote shell of another host, which is told.
+    Elsewhere(UnboundedSender<Order>, u32),
     /// A socket.
     Socket(OwnedFd),
     /// A remote shell that was reaped.
@@ -96,6 +102,8 @@ impl Link {
         // Fails when the group has no process left, or the connection has ended.
         match &self.carrier {
             Carrier::Shell(shell) => _ = kill_process_group(*shell, Signal::KILL),
+            // Fails when that host is gone.
+            Carrier::Elsewhere(by, host) => _ = by.send(Order::Shut { host: *host }),
             Carrier::Socket(socket) => _ = shutdown(socket, Shutdown::Both),
             Carrier::Gone => {}
         }
@@ -137,6 +145,8 @@ pub(super) struct Hosts {
 /// How a host is reached.
 enum Way {
     Shell(Vec<OsString>),
+    /// The same, of another host.
+    Elsewhere(Vec<OsString>, Stem),
     /// The connection by which it has joined, if it has.
     Joined(Option<port::Connection>),
 }
@@ -146,7 +156,7 @@ impl Way {
     fn begin(
         self,
         task: Task,
-        outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
+        outlets: Outlets,
         told: link::Told,
     ) -> Result<(Carrier, link::Conversation), String> {
         match self {
@@ -154,14 +164,22 @@ impl Way {
                 let failed = |source| format!("{} cannot be started: {source}", shown(&command));
                 let shell = link::start(&command).map_err(failed)?;
                 let carrier = Carrier::Shell(Pid::from_child(&shell));
-                let begun = link::Conversation::by_shell(task, shell, &command, outputs, told);
+                let begun = link::Conversation::by_shell(task, shell, &command, outlets, told);
                 Ok((carrier, begun.map_err(failed)?))
+            }
+            Way::Elsewhere(command, stem) => {
+                let words = command.iter().map(|word| word.as_bytes().to_vec());
+                let (host, by) = (stem.host, stem.orders.clone());
+                // Fails when that host is gone.
+                let _ = by.send(Order::Open { host, command: words.collect() });
+                let begun = link::Conversation::by_another(task, stem, &command, outlets, told);
+                Ok((Carrier::Elsewhere(by, host), begun))
             }
             Way::Joined(None) => Err("it has joined another job, or left".to_owned()),
             Way::Joined(Some(connection)) => {
                 let failed = |source| format!("its connection cannot be used: {source}");
                 let socket = connection.stream.as_fd().try_clone_to_owned().map_err(failed)?;
-                let begun = link::Conversation::joined(task, connection, outputs, told);
+                let begun = link::Conversation::joined(task, connection, outlets, told);
                 Ok((Carrier::Socket(socket), begun.map_err(failed)?))
             }
         }
@@ -190,7 +208,7 @@ impl Hosts {
         hosts.inputs = Some(inputs.clone());
         (hosts.taken, hosts.input) = (Some(taken), input.map(|input| (input, takes)));
         let mut streams = Vec::new();
-        for (host, part) in (0..).zip(&remote.hosts) {
+        for ((host, part), wires) in (0..).zip(&remote.hosts).zip(tree::wires(remote)) {
             let task = Task {
                 // Each has a name of its own: hosts may be containers that see each other's
                 // processes.
@@ -201,11 +219,26 @@ impl Hosts {
                 programs: task::with_ranks(&programs, &part.range()),
                 ..task.clone()
             };
-            let way = match &remote.connections {
-                Some(connections) => Way::Joined(connections.take(&part.name)),
-                None => Way::Shell(remote.command(&part.name, &agent)),
+            let Wires { orders, said, branches, stem } = wires;
+            let command = || remote.command(&part.name, &agent);
+            let way = match (&remote.connections, stem) {
+                (Some(connections), _) => Way::Joined(connections.take(&part.name)),
+                (None, Some(stem)) => Way::Elsewhere(command(), stem),
+                (None, None) => Way::Shell(command()),
             };
-            let (carrier, orders) = hosts.talk(task, part, way, inputs, &mut streams)?;
+            let mut outputs = Vec::new();
+            for rank in part.range() {
+                for stream in [Stream::Out, Stream::Err] {
+                    let (sender, relayed) = link::relay(rank, stream, orders.clone());
+                    outputs.push(sender);
+                    streams.push((rank, stream, relayed));
+                }
+            }
+            let failed = |why| RunError::Host { host: part.name.clone(), why, code: 1 };
+            let told = (inputs.clone(), Arc::clone(&hosts.answered));
+            let outlets = Outlets { outputs, branches };
+            let (carrier, conversation) = way.begin(task, outlets, told).map_err(failed)?;
+            hosts.conversations.spawn(conversation.carry_on(said));
             if let Carrier::Shell(shell) = carrier {
                 processes.add_helper(shell);
             }
@@ -224,31 +257,6 @@ impl Hosts {
         }
         remote.connections.iter().for_each(Connections::dismiss);
         Ok((hosts, streams))
-    }
-
-    fn talk(
-        &mut self,
-        task: Task,
-        part: &HostPart,
-        way: Way,
-        inputs: &UnboundedSender<Input>,
-        streams: &mut Streams,
-    ) -> Result<(Carrier, UnboundedSender<Order>), RunError> {
-        let (orders, said) = tokio::sync::mpsc::unbounded_channel();
-        let mut outputs = Vec::new();
-        for rank in part.range() {
-            for stream in [Stream::Out, Stream::Err] {
-                let (sender, relayed) = link::relay(rank, stream, orders.clone());
-                outputs.push(sender);
-                streams.push((rank, stream, relayed));
-            }
-        }
-        let host = part.name.clone();
-        let failed = |why| RunError::Host { host, why, code: 1 };
-        let told = (inputs.clone(), Arc::clone(&self.answered));
-        let (carrier, conversation) = way.begin(task, outputs, told).map_err(failed)?;
-        self.conversations.spawn(conversation.carry_on(said));
-        Ok((carrier, orders))
     }
 
     /// A job on this machine.
@@ -317,6 +325,7 @@ impl Hosts {
             // Told where they arrive.
             Word::Beat | Word::Paused { .. } | Word::Looked { .. } => return Vec::new(),
             Word::Output { .. } | Word::OutputEnded { .. } => return Vec::new(),
+            Word::Passed { .. } | Word::Unopened { .. } | Word::Shut { .. } => return Vec::new(),
             Word::Started { rank }
             | Word::Joined { rank }
             | Word::Part { rank, .. }

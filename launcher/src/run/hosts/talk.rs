@@ -12,9 +12,9 @@ use crate::pmi::server::{Offer, Pairs, Told};
 use crate::wire::{self, RANKS_MAX};
 
 /// Changes whenever a message does.
-pub(super) const VERSION: u32 = 8;
+pub(super) const VERSION: u32 = 9;
 /// First line of an agent; what a login shell prints before it is skipped.
-pub(super) const GREETING: &str = "rma-run agent 8";
+pub(super) const GREETING: &str = "rma-run agent 9";
 /// What an agent of any version begins with.
 pub(super) const ANY_GREETING: &str = "rma-run agent ";
 /// How often each side says that it is there.
@@ -108,6 +108,13 @@ pub(super) enum Order {
     Broken { rank: u32 },
     /// Kill what is left, but for ranks that even that does not end; and end.
     End { stuck: Vec<u32> },
+    /// Start the agent of that host by that command, which is a remote shell, and pass on what it
+    /// prints.
+    Open { host: u32, command: Vec<Vec<u8>> },
+    /// For the standard input of that remote shell.
+    Pass { host: u32, bytes: Vec<u8> },
+    /// Kill that remote shell.
+    Shut { host: u32 },
 }
 
 /// From an agent.
@@ -202,6 +209,22 @@ pub(in super::super) enum Word {
         number: u32,
         ranks: Vec<Seen>,
     },
+    /// The remote shell to that host has printed this; nothing is the end.
+    Passed {
+        host: u32,
+        is_err: bool,
+        bytes: Vec<u8>,
+    },
+    /// It could not be started.
+    Unopened {
+        host: u32,
+        why: String,
+    },
+    /// It has ended with that status, as the kernel tells it.
+    Shut {
+        host: u32,
+        status: u32,
+    },
 }
 
 wire_struct!(Print { len, sum });
@@ -237,6 +260,9 @@ wire_enum!(Order {
     11 = Look { number: number },
     12 = Met { pairs: pairs },
     13 = Broken { rank: rank },
+    14 = Open { host: host, command: command },
+    15 = Pass { host: host, bytes: bytes },
+    16 = Shut { host: host },
 });
 wire_enum!(Word {
     0 = Ready { cpus: cpus, address: address },
@@ -262,6 +288,9 @@ wire_enum!(Word {
     20 = Pmi { told: told },
     21 = Card { rank: rank, card: card },
     22 = Query { rank: rank, of: of },
+    23 = Passed { host: host, is_err: is_err, bytes: bytes },
+    24 = Unopened { host: host, why: why },
+    25 = Shut { host: host, status: status },
 });
 
 impl Task {

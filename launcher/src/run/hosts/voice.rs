@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::sync::mpsc;
 
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::seal::{self, Opener, Sealer};
 use super::talk::{FRAME_MAX, GREETING, Order, Word};
@@ -22,19 +22,22 @@ pub(super) type Spoken = oneshot::Receiver<()>;
 
 /// What goes to the launcher, through a thread that may block.
 #[derive(Debug, Clone)]
-pub(super) struct Voice(mpsc::Sender<Vec<u8>>);
+pub(super) struct Voice(mpsc::Sender<Said>);
+
+/// A frame, and what is dropped when it is on its way.
+type Said = (Vec<u8>, Option<OwnedSemaphorePermit>);
 
 impl Voice {
     pub(super) fn start(
         mut to: Box<dyn Write + Send>,
         mut sealer: Option<Sealer>,
     ) -> io::Result<(Voice, Spoken)> {
-        let (voice, said) = mpsc::channel::<Vec<u8>>();
+        let (voice, said) = mpsc::channel::<Said>();
         let (ending, spoken) = oneshot::channel::<()>();
         let speak = move || {
             // Told by its end.
             let _ending = ending;
-            for bytes in said {
+            for (bytes, _permit) in said {
                 let bytes = seal::sealed(&mut sealer, bytes);
                 // Its end is noticed where orders are read.
                 if to.write_all(&bytes).and_then(|()| to.flush()).is_err() {
@@ -49,13 +52,18 @@ impl Voice {
     /// The first line to a launcher that has started this agent by a remote shell.
     pub(super) fn greet(&self) {
         // The thread is gone when the launcher is.
-        let _ = self.0.send(format!("{GREETING}\n").into_bytes());
+        let _ = self.0.send((format!("{GREETING}\n").into_bytes(), None));
     }
 
     pub(super) fn say(&self, word: &Word) {
+        self.say_with(word, None);
+    }
+
+    /// Gives the permit back when that is said.
+    pub(super) fn say_with(&self, word: &Word, permit: Option<OwnedSemaphorePermit>) {
         match wire::encode_within(word, FRAME_MAX) {
             // The thread is gone when the launcher is.
-            Ok(frame) => _ = self.0.send(frame),
+            Ok(frame) => _ = self.0.send((frame, permit)),
             // None is: what ranks say is bounded, and there is room for all of that.
             Err(error) => _ = complain(&format!("a word to the launcher is lost: {error}")),
         }

@@ -136,6 +136,11 @@ struct Cli {
     #[arg(long, value_name = "N", default_value = "16")]
     fan_out: u32,
 
+    /// Copy PROGRAM to hosts that have it not, or of another build: into memory there, as long as
+    /// the job lasts. rma-run, and libraries of PROGRAM, have to be there
+    #[arg(long)]
+    copy: bool,
+
     /// Take options and programs from FILE, where those of the command line go before; see
     /// docs/hosts.md
     #[arg(long, value_name = "FILE")]
@@ -436,7 +441,7 @@ fn spec(cli: Cli, further: Vec<Further>, given: Option<Given>) -> Result<Spec, c
         let words = |line: String| line.split_whitespace().map(OsString::from).collect();
         let mut remote = Remote::new(parts);
         (remote.shell, remote.silence) = (cli.ssh_command.map(words), cli.host_timeout);
-        remote.fan_out = cli.fan_out;
+        (remote.fan_out, remote.copy) = (cli.fan_out, cli.copy);
         remote
     });
     let mut command = cli.command.into_iter();

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
@@ -28,9 +29,10 @@ use super::super::start::{self, Newborn, OnHost, Starter};
 use super::super::{capacity, cpus, groups, program, signals, topology};
 use super::address;
 use super::branch::Shells;
+use super::copy::Copier;
 use super::seal::{Opener, Sealer};
 use super::streams::{StreamOfRank, feed, relay};
-use super::talk::{BEAT, Order, Print, Prints, Task, TaskProgram, WINDOW, Word};
+use super::talk::{BEAT, Order, Print, Task, TaskProgram, WINDOW, Word};
 use super::voice::{Spoken, Voice, complain, listen};
 use crate::bulletin;
 use crate::client::{Fate, Host};
@@ -242,8 +244,16 @@ async fn prepare(
     (shells, voice, processes): (&mut Shells, &Voice, &mut Processes),
 ) -> Result<Prepared, Unprepared> {
     let (done, mut prepared) = oneshot::channel();
+    let (passing, pieces) = mpsc::channel();
+    let copier = Copier {
+        voice: voice.clone(),
+        pieces,
+        copies: task.copies,
+        explains: task.job.explain,
+        host: task.host_name().to_owned(),
+    };
     // Fails when nobody waits for it any more.
-    let prepare = move || _ = done.send(Prepared::new(task, address));
+    let prepare = move || _ = done.send(Prepared::new(task, address, &copier));
     let started = std::thread::Builder::new().name("prepare".into()).spawn(prepare);
     let what = "starting a thread";
     started.map_err(|source| Unprepared::Declined(RunError::System { what, source }))?;
@@ -255,6 +265,8 @@ async fn prepare(
             }
             order = orders.recv() => match order {
                 None | Some(Order::End { .. }) => return Err(Unprepared::Ended(1)),
+                // Fails when nobody waits for it any more.
+                Some(Order::Piece { bytes }) => _ = passing.send(bytes),
                 Some(order) => early.extend(shells.obey(order, voice, processes)),
             },
             Some(input) = inputs.recv() => if let Input::Signal(signal) = input
@@ -287,10 +299,11 @@ struct Prepared {
     cpus: Vec<u32>,
     descriptors: capacity::Descriptors,
     address: String,
+    copies: Vec<File>,
 }
 
 impl Prepared {
-    fn new(task: Task, address: Whereabouts) -> Result<Prepared, RunError> {
+    fn new(task: Task, address: Whereabouts, copier: &Copier) -> Result<Prepared, RunError> {
         let system = |what| move |source| RunError::System { what, source };
         let own = Print::of(Path::new("/proc/self/exe"))
             .map_err(system("reading the program of the agent"))?;
@@ -300,19 +313,7 @@ impl Prepared {
         }
         let spec = spec(&task);
         start::check_environment(&spec)?;
-        let mut programs = program::find(&spec)?;
-        let mut prints = Prints::default();
-        for ((named, program), expected) in programs.iter_mut().zip(&task.programs) {
-            named.program = OsString::from_vec(expected.called.clone());
-            let print = prints.of(program).map_err(|error| RunError::NotExecutable {
-                program: program.clone(),
-                why: format!("it cannot be read: {error}"),
-            })?;
-            if print != expected.print {
-                let path = program.clone();
-                return Err(RunError::OtherBuild { path, what: "the program" });
-            }
-        }
+        let (programs, copies) = copier.programs(&spec, &task.programs)?;
         capacity::check(task.ranks, spec.pmi)?;
         let descriptors = capacity::raise_descriptors(task.ranks, spec.pmi);
         let cpus = cpus::available().map_err(system("asking for this process' CPUs"))?;
@@ -322,7 +323,7 @@ impl Prepared {
         };
         // Networks that are no internet have addresses of their own.
         let address = address.unwrap_or_else(|| LOOP_BACK.to_owned());
-        Ok(Prepared { task, spec, programs, cpus, descriptors, address })
+        Ok(Prepared { task, spec, programs, cpus, descriptors, address, copies })
     }
 }
 
@@ -366,6 +367,8 @@ struct Agent {
     has_joined: bool,
     /// To hosts that are reached by this one.
     shells: Shells,
+    /// Programs that are copied here, which are gone when these are closed.
+    _copies: Vec<File>,
     sender: UnboundedSender<Input>,
     processes: Processes,
     pmi: Option<Pmi>,
@@ -405,7 +408,7 @@ impl Agent {
         sender: UnboundedSender<Input>,
         (processes, shells): (Processes, Shells),
     ) -> Result<Agent, RunError> {
-        let Prepared { task, spec, programs, cpus, descriptors, address } = prepared;
+        let Prepared { task, spec, programs, cpus, descriptors, address, copies } = prepared;
         let system = |what| move |source| RunError::System { what, source };
         let plan = plan(&task, cpus, address).map_err(system("drawing a secret"))?;
         let plan = Arc::new(plan);
@@ -439,6 +442,7 @@ impl Agent {
             voice,
             has_joined,
             shells,
+            _copies: copies,
             sender,
             processes,
             pmi,

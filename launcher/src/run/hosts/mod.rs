@@ -6,6 +6,7 @@
 mod address;
 mod agent;
 mod branch;
+mod copy;
 mod hello;
 mod input;
 mod join;
@@ -35,6 +36,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use self::copy::Sources;
 use self::input::{input_of, read_input};
 use self::link::{Answered, Ended, Outlets, Said, Stream};
 use self::remote::shown;
@@ -137,6 +139,8 @@ pub(super) struct Hosts {
     /// Input of rank 0, which is read when there is room on its way.
     input: Option<(Box<dyn Read + Send>, mpsc::Receiver<usize>)>,
     taken: Option<mpsc::Sender<usize>>,
+    /// What is copied to hosts, if that is wanted.
+    sources: Sources,
     is_started: bool,
     is_held: bool,
     is_over: bool,
@@ -195,17 +199,20 @@ impl Hosts {
         spec: &Spec,
         remote: &Remote,
         name: &str,
-        programs: &[program::Found],
+        files: &[program::Found],
         processes: &mut Processes,
         inputs: &UnboundedSender<Input>,
     ) -> Result<(Hosts, Streams), RunError> {
         let system = |what| move |source| RunError::System { what, source };
         let agent = std::env::current_exe().map_err(system("asking where rma-run is"))?;
         let input = input_of(spec);
-        let (task, programs) = task::of_all(spec, remote, name, programs, input.is_some())?;
+        let (task, programs) = task::of_all(spec, remote, name, files, input.is_some())?;
         let mut hosts = Hosts::unconnected(&remote.hosts);
         let (taken, takes) = mpsc::channel();
         hosts.inputs = Some(inputs.clone());
+        if remote.copy {
+            hosts.sources = Sources::open(files)?;
+        }
         (hosts.taken, hosts.input) = (Some(taken), input.map(|input| (input, takes)));
         let mut streams = Vec::new();
         for ((host, part), wires) in (0..).zip(&remote.hosts).zip(tree::wires(remote)) {
@@ -277,6 +284,7 @@ impl Hosts {
             looks: 0,
             input: None,
             taken: None,
+            sources: Sources::default(),
             is_started: false,
             is_held: false,
             is_over: false,
@@ -320,6 +328,11 @@ impl Hosts {
                 return Vec::new();
             }
             Word::Note { text } => return vec![Input::Note(text)],
+            Word::Lacks { first, at } => {
+                // Fails for a host that is gone.
+                let _ = link.orders.send(Order::Piece { bytes: self.sources.piece(first, at) });
+                return Vec::new();
+            }
             Word::Pmi { told: Told::Met { pairs } } => return self.meet(host, pairs),
             Word::Stranger { why } => return vec![Input::Refused(why)],
             // Told where they arrive.

@@ -24,6 +24,8 @@ pub struct Remote {
     /// So many hosts at most are reached by remote shells of this machine, and by those of each
     /// host; 0: all by those of this machine.
     pub fan_out: u32,
+    /// Programs that a host has not, or has of another build, are copied there.
+    pub copy: bool,
 }
 
 /// Hosts that one machine reaches by remote shells, unless another number is said.
@@ -35,7 +37,7 @@ impl Remote {
     /// Those hosts, by ssh.
     pub fn new(hosts: Vec<HostPart>) -> Remote {
         let silence = Duration::from_secs(10);
-        Remote { hosts, connections: None, shell: None, silence, fan_out: FAN_OUT }
+        Remote { hosts, connections: None, shell: None, silence, fan_out: FAN_OUT, copy: false }
     }
 
     /// Whether a remote shell reaches that host, from wherever.

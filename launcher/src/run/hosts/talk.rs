@@ -58,6 +58,8 @@ pub(super) struct Task {
     pub(super) has_input: bool,
     /// What the launcher's own file is.
     pub(super) launcher_print: Print,
+    /// Programs that are not there, or of another build, are to be copied.
+    pub(super) copies: bool,
     /// What ranks that speak PMI-1 are told, if that is served.
     pub(super) pmi: Option<Offer>,
 }
@@ -115,6 +117,8 @@ pub(super) enum Order {
     Pass { host: u32, bytes: Vec<u8> },
     /// Kill that remote shell.
     Shut { host: u32 },
+    /// The piece of a program that was asked for; nothing if there is none.
+    Piece { bytes: Vec<u8> },
 }
 
 /// From an agent.
@@ -225,6 +229,11 @@ pub(in super::super) enum Word {
         host: u32,
         status: u32,
     },
+    /// Give me the piece of the program with that first rank that begins there.
+    Lacks {
+        first: u32,
+        at: u64,
+    },
 }
 
 wire_struct!(Print { len, sum });
@@ -242,6 +251,7 @@ wire_struct!(Task {
     silence,
     has_input,
     launcher_print,
+    copies,
     pmi,
 });
 wire_struct!(TaskProgram { first, program, called, args, dir, env, print });
@@ -263,6 +273,7 @@ wire_enum!(Order {
     14 = Open { host: host, command: command },
     15 = Pass { host: host, bytes: bytes },
     16 = Shut { host: host },
+    17 = Piece { bytes: bytes },
 });
 wire_enum!(Word {
     0 = Ready { cpus: cpus, address: address },
@@ -291,6 +302,7 @@ wire_enum!(Word {
     23 = Passed { host: host, is_err: is_err, bytes: bytes },
     24 = Unopened { host: host, why: why },
     25 = Shut { host: host, status: status },
+    26 = Lacks { first: first, at: at },
 });
 
 impl Task {

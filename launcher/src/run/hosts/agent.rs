@@ -33,7 +33,7 @@ use super::copy::Copier;
 use super::seal::{Opener, Sealer};
 use super::streams::{StreamOfRank, feed, relay};
 use super::talk::{BEAT, Order, Print, Task, TaskProgram, WINDOW, Word};
-use super::voice::{Spoken, Voice, complain, listen};
+use super::voice::{self, Spoken, Voice, complain, listen};
 use crate::bulletin;
 use crate::client::{Fate, Host};
 use crate::start::Secret;
@@ -59,11 +59,18 @@ pub fn agent() -> u8 {
         Ok(runtime) => runtime,
         Err(error) => return complain(&format!("starting the event loop failed: {error}")),
     };
+    let seals = match voice::greet(PATIENCE) {
+        Ok(seals) => seals,
+        // A launcher that was ended at once.
+        Err(error) if wire::is_end(&error) => return 1,
+        Err(error) => return complain(&format!("the launcher did not begin with a key: {error}")),
+    };
     let ssh = std::env::var("SSH_CONNECTION").ok();
     let ends = Ends {
         from: Box::new(io::stdin()),
         to: Box::new(io::stdout()),
-        seals: None,
+        seals,
+        has_joined: false,
         patience: PATIENCE,
         address: Whereabouts::Ssh(ssh),
     };
@@ -80,8 +87,9 @@ pub fn agent() -> u8 {
 pub(super) struct Ends {
     pub(super) from: Box<dyn Read + Send>,
     pub(super) to: Box<dyn Write + Send>,
-    /// Those of a host that has joined.
-    pub(super) seals: Option<(Sealer, Opener)>,
+    pub(super) seals: (Sealer, Opener),
+    /// It has joined; else a remote shell has started it.
+    pub(super) has_joined: bool,
     /// Silence after which a launcher that has not said yet what is to be done is gone.
     pub(super) patience: Duration,
     pub(super) address: Whereabouts,
@@ -149,8 +157,7 @@ type Inputs = (UnboundedSender<Input>, UnboundedReceiver<Input>);
 
 /// Is the agent of the launcher at the other end, and gets this process' signals from `inputs`.
 pub(super) async fn serve(ends: Ends, (sender, mut inputs): Inputs) -> u8 {
-    let has_joined = ends.seals.is_some();
-    let (sealer, opener) = ends.seals.unzip();
+    let (has_joined, (sealer, opener)) = (ends.has_joined, ends.seals);
     let (started, listening) = (Voice::start(ends.to, sealer), listen(ends.from, opener));
     let ((voice, spoken), mut orders) = match (started, listening) {
         (Ok(voice), Ok(orders)) => (voice, orders),
@@ -158,9 +165,6 @@ pub(super) async fn serve(ends: Ends, (sender, mut inputs): Inputs) -> u8 {
             return complain(&format!("starting a thread failed: {error}"));
         }
     };
-    if !has_joined {
-        voice.greet();
-    }
     let task = task(&mut orders, &mut inputs, (&voice, has_joined), ends.patience).await;
     let task = match task {
         Ok(task) => task,

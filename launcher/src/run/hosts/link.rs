@@ -34,7 +34,7 @@ use super::super::report::LostOutput;
 use super::super::spawn::{detach, watch};
 use super::port::Connection;
 use super::remote::shown;
-use super::seal::{self, Opener, SEAL, Sealer};
+use super::seal::{self, Opener, SEAL, Sealer, Side};
 use super::talk::{ANY_GREETING, BEAT, FRAME_MAX, GREETING, Order, Task, Word};
 use super::tree::{self, Branches, Stem};
 use crate::notes::Notes;
@@ -141,7 +141,7 @@ enum Process {
     Elsewhere { by: String, ended: oneshot::Receiver<Result<ExitStatus, String>> },
 }
 
-/// What orders are written to.
+/// What orders are written to; with a seal, once both ends have a key.
 struct Mouth {
     to: Box<dyn AsyncWrite + Send + Unpin>,
     sealer: Option<Sealer>,
@@ -149,7 +149,11 @@ struct Mouth {
 
 impl Mouth {
     async fn write(&mut self, frame: Vec<u8>) -> io::Result<()> {
-        self.to.write_all(&seal::sealed(&mut self.sealer, frame)).await
+        let frame = match &mut self.sealer {
+            Some(sealer) => sealer.seal(frame),
+            None => frame,
+        };
+        self.to.write_all(&frame).await
     }
 }
 
@@ -299,10 +303,6 @@ impl Conversation {
                 let why = self.speak(to, orders).await;
                 let why = why
                     .unwrap_or_else(|| "its connection has ended, so its agent is gone".to_owned());
-                let why = match self.from.refused() {
-                    0 => why,
-                    count => format!("{why} ({count} messages that are not its own were refused)"),
-                };
                 let cut = self.cut();
                 Ended { shell: None, lost: self.lost(cut, why) }
             }
@@ -319,6 +319,10 @@ impl Conversation {
 
     /// Says that the host is lost, and gives what is missing therefore.
     fn lost(&self, cut: Vec<u32>, why: String) -> Option<LostOutput> {
+        let why = match self.from.refused() {
+            0 => why,
+            count => format!("{why} ({count} messages that are not its own were refused)"),
+        };
         self.tell(Said::Lost(why.clone()));
         let host = self.task.host_name().to_owned();
         if cut.is_empty() { None } else { Some(LostOutput { host, ranks: cut, why }) }
@@ -327,7 +331,7 @@ impl Conversation {
     async fn by_way_of(
         mut self,
         shell: Shell,
-        to: Mouth,
+        mut to: Mouth,
         orders: UnboundedReceiver<Order>,
     ) -> Ended {
         let Shell { mut process, command, errors, patience } = shell;
@@ -340,7 +344,11 @@ impl Conversation {
             Err(_) => Some(format!("{command} has shown no agent in {} s", patience.as_secs())),
             Ok(Err(error)) if wire::is_end(&error) => None,
             Ok(Err(error)) => Some(error.to_string()),
-            Ok(Ok(())) => self.speak(to, orders).await,
+            Ok(Ok(())) => match self.agree(&mut to).await {
+                Ok(()) => self.speak(to, orders).await,
+                Err(error) if wire::is_end(&error) => None,
+                Err(error) => Some(format!("its agent cannot be told a key: {error}")),
+            },
         };
         let cut = self.cut();
         // One that hangs is killed by whoever is told, and ends then.
@@ -362,6 +370,15 @@ impl Conversation {
         let Process::Own { child, watched } = process else { return Ended { shell: None, lost } };
         ended(&watched).await;
         Ended { shell: Some(child), lost }
+    }
+
+    /// Draws a key for all that is said from here on, and tells the agent.
+    async fn agree(&mut self, to: &mut Mouth) -> io::Result<()> {
+        let key = wire::random()?;
+        to.write(wire::encode(&key)?).await?;
+        let (sealer, opener) = seal::by_key(&key, Side::Launcher);
+        (to.sealer, self.from.opener) = (Some(sealer), Some(opener));
+        Ok(())
     }
 
     /// Tells the agent what is to be done, and passes on what it says; why it says no more, unless

@@ -230,6 +230,11 @@ impl Machine {
         }
     }
 
+    /// Whether a rank was lost with its host.
+    pub(super) fn is_lost(&self, rank: u32) -> bool {
+        self.ranks.get(rank as usize).is_some_and(|rank| rank.exit == Some(Exit::Lost))
+    }
+
     /// Whether a rank has joined the job.
     pub(super) fn anyone_joined(&self) -> bool {
         self.ranks.iter().any(|rank| rank.joined)

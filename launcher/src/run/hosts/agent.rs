@@ -727,7 +727,15 @@ impl Agent {
             | Input::Queried(_)
             | Input::Looked { .. } => return,
         };
-        self.voice.say(&word);
+        self.tell(&word);
+    }
+
+    /// Tells the launcher, unless there is none: one that hears this although its orders do not
+    /// arrive would take what ranks do when they are ended for why the job fails.
+    fn tell(&self, word: &Word) {
+        if !self.is_cut {
+            self.voice.say(word);
+        }
     }
 
     fn exited(&mut self, rank: u32, exit: Exit) {
@@ -735,14 +743,14 @@ impl Agent {
         self.pmi.iter().for_each(|pmi| pmi.gone(rank));
         let killed = exit == Exit::Signal(Signal::KILL.as_raw());
         if killed && groups::oom_kills() > self.oom_kills {
-            self.voice.say(&Word::OutOfMemory { rank });
+            self.tell(&Word::OutOfMemory { rank });
         }
         let (number, by_signal) = match exit {
             Exit::Status(status) => (status, false),
             Exit::Signal(signal) => (signal, true),
             Exit::Lost => return,
         };
-        self.voice.say(&Word::Exited { rank, status: number.cast_unsigned(), by_signal });
+        self.tell(&Word::Exited { rank, status: number.cast_unsigned(), by_signal });
     }
 
     /// Looks after a rank that was started.

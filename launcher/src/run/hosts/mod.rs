@@ -626,7 +626,7 @@ impl Hosts {
         self.order(|| Order::End { stuck: stuck.to_vec() });
         for link in self.links.iter().filter(|link| !link.is_ready && !link.is_lost) {
             // A shell may be about to log in. A host that has joined is told, and ends by itself.
-            if let Carrier::Shell(_) = link.carrier {
+            if let Carrier::Shell(_) | Carrier::Elsewhere(..) = link.carrier {
                 link.kill();
             }
         }

@@ -1,5 +1,5 @@
-//! What a launcher and the agent of a host say to each other: frames of the bootstrap's form, over
-//! the agent's standard input and output, or, sealed, over the connection by which it has joined.
+//! What a launcher and the agent of a host say to each other: sealed frames of the bootstrap's
+//! form, over the agent's standard input and output, or the connection by which it has joined.
 
 use std::time::Duration;
 

@@ -159,7 +159,9 @@ pub(crate) fn with_storage(config: Config) -> Config {
 fn take(config: &mut Config, job: &Job) -> Result<(), ConfigError> {
     let option = |name: &str| Source::CommandLine(name.into());
     // Those of the ranks of a process: processes have their launcher's.
-    (config.nodes, config.cpus) = (job.nodes, None);
+    let nodes = if job.nodes == 1 { Source::Default } else { option("--nodes") };
+    config.set_by("nodes", &job.nodes.to_string(), nodes)?;
+    config.set_by("cpus", "auto", Source::Default)?;
     for (key, value, source) in &job.config {
         let source = match source {
             SettingSource::File(path) => Source::File(path.as_str().into()),

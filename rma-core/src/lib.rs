@@ -38,7 +38,7 @@ mod word;
 pub use bytemuck;
 pub use cartesian::{Cartesian, CartesianError};
 pub use class::ErrorClass;
-pub use collective::{Communicator, Reduction, SplitError};
+pub use collective::{Communicator, Reduction};
 pub use config::{Allocator, AllocatorError, Claim, RequestedPart};
 pub use config::{Config, ConfigError, HintError, ProgressAgent, Source, TransportKind};
 pub use create::{Attached, Sealed, WindowBuilder};

@@ -62,9 +62,6 @@ type Roots<'a> = (&'a Arc<Engine>, &'a Arc<Contributions>);
 /// What ranks agree on to make a copy of a communicator; other kinds are those of windows.
 const DUP: u64 = 128;
 
-/// Why a communicator was not made.
-pub type SplitError = CollectiveError;
-
 impl Communicator {
     pub(crate) fn world(
         engine: &Arc<Engine>,
@@ -157,7 +154,7 @@ impl Communicator {
     }
 
     /// Another communicator of the same ranks. **Collective.**
-    pub fn dup(&self) -> Result<Self, SplitError> {
+    pub fn dup(&self) -> Result<Self, CollectiveError> {
         let Inner { engine, contributions, group, rank, .. } = &*self.inner;
         let mine = [u64::from(*rank), engine.new_object_id()];
         // That of the first rank.
@@ -173,7 +170,7 @@ impl Communicator {
 
     /// One communicator for each `color`, its ranks ordered by `key` and then by rank here; `None`
     /// for a rank that gives no color. **Collective.**
-    pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>, SplitError> {
+    pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>, CollectiveError> {
         let mine = [u64::from(color.is_some()), color.map_or(0, u64::from), key.cast_unsigned()];
         let runtime = self.runtime("split")?;
         let all = runtime.gather(&mine, Rank(0))?;
@@ -206,7 +203,7 @@ impl Communicator {
 
     /// One communicator for each set of ranks that reach each other's memory by load and store,
     /// ordered by `key` and then by rank here. **Collective.**
-    pub fn split_by_node(&self, key: i64) -> Result<Self, SplitError> {
+    pub fn split_by_node(&self, key: i64) -> Result<Self, CollectiveError> {
         let transport = &self.inner.engine.transport;
         // The lowest rank that is near names the node; one that is near no rank is its own.
         let node = self.ranks().find(|rank| transport.shared.is_near(self.world_rank(*rank)));

@@ -24,8 +24,8 @@ mod timed;
 mod tree;
 mod turn;
 
+pub use communicator::Communicator;
 pub(crate) use communicator::Inner;
-pub use communicator::{Communicator, SplitError};
 pub(crate) use contributions::Contributions;
 pub(crate) use node::Node;
 pub use reduction::Reduction;

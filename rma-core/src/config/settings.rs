@@ -412,22 +412,42 @@ mod tests {
         assert_eq!(keys().collect::<Vec<_>>(), values.map(|(key, _)| key));
         let mut config = Config::default();
         values.iter().for_each(|(key, value)| config.set(key, value).unwrap());
+        // Every field: one that is added is a setting, or stands below the line.
         let Config {
-            wait_timeout, cpus, nodes, naps, outstanding_messages, credit_messages, ..
-        } = config;
+            wait_timeout,
+            cpus,
+            nodes,
+            transport,
+            naps,
+            outstanding_messages,
+            credit_messages,
+            eager_bytes,
+            rendezvous_bytes,
+            collective_bytes,
+            unexpected_bytes,
+            collective_lane_bytes,
+            collective_lane_from,
+            collective_direct_from,
+            collective_direct_to,
+            target_cache,
+            dynamic_regions,
+            device_run_bytes,
+            progress_agent,
+            provider: _, // asked by its method
+            on_window: _,
+            allocator: _,
+            hints: _,
+            sources: _,
+        } = config.clone();
         assert_eq!((wait_timeout, cpus, nodes), (Some(Duration::from_secs(3)), Some(3), 3));
+        assert_eq!((transport, config.provider()), (TransportKind::Ofi, Some("tcp")));
         assert_eq!((naps, outstanding_messages, credit_messages), (false, 3, 3));
-        let Config { eager_bytes, rendezvous_bytes, collective_bytes, unexpected_bytes, .. } =
-            config;
         assert_eq!((eager_bytes, rendezvous_bytes), (3 << 10, 3 << 20));
         assert_eq!((collective_bytes, unexpected_bytes), (3 << 30, 3 << 40));
-        let Config { collective_lane_bytes, collective_lane_from, .. } = config;
         assert_eq!((collective_lane_bytes, collective_lane_from), (3 << 20, 3 << 10));
-        let Config { collective_direct_from, collective_direct_to, .. } = config;
         assert_eq!((collective_direct_from, collective_direct_to), (3 << 20, 4 << 20));
-        assert_eq!((config.target_cache, config.dynamic_regions), (3, 3));
-        assert_eq!(config.progress_agent, ProgressAgent::Never);
-        assert_eq!((config.transport, config.provider()), (TransportKind::Ofi, Some("tcp")));
+        assert_eq!((target_cache, dynamic_regions), (3, 3));
+        assert_eq!((device_run_bytes, progress_agent), (Some(3 << 10), ProgressAgent::Never));
         for (key, value) in values {
             assert_eq!(config.get(key).as_deref(), Some(value));
         }

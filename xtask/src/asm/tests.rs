@@ -5,7 +5,7 @@ const PUT: &str = include_str!("../../fixtures/put.s");
 const NAME: &str = "rma_asm_probe_put";
 
 fn judged(text: &str) -> Report {
-    judge(&Function::find(text, NAME).unwrap()).unwrap()
+    judge(&Function::find(text, NAME).unwrap(), 26).unwrap()
 }
 
 /// A probe with this body.
@@ -28,7 +28,7 @@ fn a_function_that_was_merged_with_an_equal_one_is_found() {
     let name = "rma_asm_probe_kept_put";
     let text =
         format!("{}\t.set\t_RNvCs1_5bench22{name}, _RNvCs1_5bench17{NAME}\n", probe("\tret"));
-    let merged = judge(&Function::find(&text, name).unwrap()).unwrap();
+    let merged = judge(&Function::find(&text, name).unwrap(), 26).unwrap();
     assert_eq!((merged.count, merged.complaints), (1, vec![]));
     assert!(Function::find(&probe("\tret"), name).is_err());
 }
@@ -69,8 +69,8 @@ fn a_call_beside_the_longest_path_is_refused_too() {
 #[test]
 fn one_instruction_over_the_budget_is_refused() {
     let body = |count: usize| probe(&format!("{}\tret\n", "\tnop\n".repeat(count - 1)));
-    assert_eq!(judged(&body(BUDGET)).complaints, Vec::<String>::new());
-    assert_eq!(judged(&body(BUDGET + 1)).complaints.len(), 1);
+    assert_eq!(judged(&body(26)).complaints, Vec::<String>::new());
+    assert_eq!(judged(&body(27)).complaints.len(), 1);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_loop_on_the_near_path_is_refused_and_one_behind_a_cold_call_is_not() {
     let numeric = probe("2:\n\tdec\teax\n\tjne\t2b\n\tret");
     let named = probe(".LBB0_1:\n\tdec\teax\n\tjne\t.LBB0_1\n\tret");
     for text in [numeric, named] {
-        let error = judge(&Function::find(&text, NAME).unwrap()).err().unwrap().to_string();
+        let error = judge(&Function::find(&text, NAME).unwrap(), 26).err().unwrap().to_string();
         assert!(error.contains("holds a loop"), "{error}");
     }
     let cold = probe("\tjne\t3f\n\tret\n3:\n\tcall\tfar_cold\n.LBB0_2:\n\tjmp\t.LBB0_2");
@@ -120,7 +120,7 @@ fn a_loop_on_the_near_path_is_refused_and_one_behind_a_cold_call_is_not() {
 #[test]
 fn a_probe_without_a_near_path_or_without_a_body_is_an_error() {
     let all_cold = probe("\tcall\tfar_cold\n\tret");
-    let error = judge(&Function::find(&all_cold, NAME).unwrap()).err().unwrap().to_string();
+    let error = judge(&Function::find(&all_cold, NAME).unwrap(), 26).err().unwrap().to_string();
     assert!(error.contains("is lost"), "{error}");
     assert!(Function::find(PUT, "rma_asm_probe_get").is_err());
     assert!(Function::find("", NAME).is_err());

@@ -389,8 +389,8 @@ impl Client {
         }
     }
 
-    /// Notes that this rank waited for `peer` in vain, which has left in order: if this rank fails
-    /// now, that is why. The first call counts.
+    /// Notes that this rank waited for `peer` in vain, which has left in order, or failed: if this
+    /// rank fails now, that is why. The first call counts.
     pub fn missed(&self, peer: u32) {
         let (none, peer) = (0, u64::from(peer) + 1);
         // An error says that another one came first.

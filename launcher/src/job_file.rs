@@ -12,8 +12,8 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use toml::de::{DeTable, DeValue};
 
 use crate::habits::joined;
-use crate::parse_ranks;
 use crate::programs::{self, Further};
+use crate::values::parse_ranks;
 
 /// Options that a file does not have: those of programs stand in their own tables, and those that
 /// ask for no job are typed.
@@ -24,6 +24,16 @@ const PLACES: [&str; 3] = ["hosts", "hostfile", "nodes"];
 
 /// And these are of hosts, which pretended nodes have none of.
 const OF_HOSTS: [&str; 2] = ["ppn", "ssh-command"];
+/// Options that do not go together.
+const PAIRS: [(&str, &str); 5] = [
+    ("nodes", "ppn"),
+    ("nodes", "ssh-command"),
+    ("nodes", "hosts"),
+    ("nodes", "hostfile"),
+    ("hosts", "hostfile"),
+];
+const PLACED: &str = "a job is on hosts, of a list or of a file, or on nodes that are pretended, \
+                      which are on this machine; --ppn and --ssh-command are for hosts";
 
 /// Bytes of a file at most; what has no end is no job.
 const FILE_MAX: u64 = 16 << 20;
@@ -87,6 +97,7 @@ impl File<'_> {
     ) -> Result<(Vec<OsString>, Vec<Further>), String> {
         let parsed = DeTable::parse(self.text)
             .map_err(|error| self.at(error.span().unwrap_or_default(), error.message()))?;
+        self.check_pairs(parsed.get_ref())?;
         let mut options = Vec::new();
         let mut tables = Vec::new();
         for (span, key, value) in entries(parsed.get_ref()) {
@@ -112,6 +123,28 @@ impl File<'_> {
         }
         let dashes = if program.is_empty() { Vec::new() } else { vec![OsString::from("--")] };
         Ok(([name, options, line, dashes, program].concat(), further))
+    }
+
+    /// Refuses two options that stand there and do not go together, unless the command line goes
+    /// before one of them.
+    fn check_pairs(&self, table: &DeTable) -> Result<(), String> {
+        let counts = |key: &str| match PLACES.contains(&key) {
+            true => !PLACES.iter().any(|place| self.is_typed(place)),
+            false => !self.is_typed(key),
+        };
+        let there = |key: &str| entries(table).into_iter().find(|(_, other, _)| *other == key);
+        for (one, other) in PAIRS {
+            if let (Some(_), Some((span, ..))) = (there(one), there(other))
+                && counts(one)
+                && counts(other)
+            {
+                return Err(self.at(span, &format!(
+                    "{other:?} does not go with {one:?}, which stands there, too: {PLACED}; leave \
+                     one of the two out"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// The first program, whose options are added to those of the job, and the others.
@@ -200,9 +233,8 @@ impl File<'_> {
             _ if goes_before => Ok(Vec::new()),
             None => Ok(words),
             Some(other) => Err(self.at(span, &format!(
-                "{key:?} does not go with --{other} of the command line: nodes that are pretended \
-                 are on this machine, and --ppn and --ssh-command are for hosts; leave one of the \
-                 two out"
+                "{key:?} does not go with --{other} of the command line: {PLACED}; leave one of \
+                 the two out"
             ))),
         }
     }
@@ -428,6 +460,16 @@ env = { OWN = "x y" }
         }
         // Hosts that are typed go before nodes, and nodes before hosts.
         becomes("nodes = '2x2'", &["--hosts", "a", "--ppn", "2"], &["--hosts", "a", "--ppn", "2"]);
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_named_by_both() {
+        refused("nodes = '2x2'\nppn = 2", "line 2: \"ppn\" does not go with \"nodes\"");
+        refused("ssh-command = 'a'\nnodes = '2x2'", "line 1: \"ssh-command\" does not go");
+        refused("hosts = 'a'\nnodes = '2x2'", "line 1: \"hosts\" does not go with \"nodes\"");
+        refused("hosts = 'a'\nhostfile = 'b'", "line 2: \"hostfile\" does not go with \"hosts\"");
+        // Hosts that are typed go before both.
+        becomes("nodes = '2x2'\nppn = 2", &["--hosts", "a"], &["--ppn=2", "--hosts", "a"]);
     }
 
     #[test]

@@ -11,7 +11,8 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 use rma_launcher::run::{self, HostSecret, HostSlots, Join, JoinPort, JoinedHosts};
 
 use crate::programs::Further;
-use crate::{Cli, Given, MISUSED, complain, parse_count, parse_seconds};
+use crate::values::{parse_count, parse_seconds};
+use crate::{Cli, Given, MISUSED, complain};
 
 const SERVE_EXAMPLES: &str = "\
 Example, for containers or hosts without ssh (the same file and programs on all of them):

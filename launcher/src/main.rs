@@ -23,7 +23,10 @@ mod subcommands;
 mod values;
 
 use programs::Further;
-use values::{parse_name, parse_root};
+use values::{
+    parse_grace, parse_hint, parse_name, parse_nodes, parse_ranks, parse_root, parse_seconds,
+    parse_setting, parse_silence, parse_variable,
+};
 
 /// What `rma-run` ends with where it was called wrongly, as clap has it.
 const MISUSED: u8 = 2;
@@ -127,6 +130,16 @@ struct Cli {
     /// A host that says nothing for so long is lost; so is rma-run for a host. At least 2
     #[arg(long, value_name = "SECONDS", value_parser = parse_silence, default_value = "10")]
     host_timeout: Duration,
+
+    /// Reach so many hosts at most from here, and so many from each host, which starts the agents
+    /// of further ones; 0: all from here
+    #[arg(long, value_name = "N", default_value = "16")]
+    fan_out: u32,
+
+    /// Copy PROGRAM to hosts that have it not, or of another build: into memory there, as long as
+    /// the job lasts. rma-run, and libraries of PROGRAM, have to be there
+    #[arg(long)]
+    copy: bool,
 
     /// Take options and programs from FILE, where those of the command line go before; see
     /// docs/hosts.md
@@ -262,74 +275,6 @@ enum MapTo {
     Numa,
     #[value(alias = "host")]
     Node,
-}
-
-fn parse_ranks(text: &str) -> Result<u32, String> {
-    parse_count(text, "a job has at least one rank")
-}
-
-/// A number, or why 0 is none.
-fn parse_count(text: &str, no_zero: &str) -> Result<u32, String> {
-    match text.parse() {
-        Ok(0) => Err(no_zero.to_owned()),
-        Ok(count) => Ok(count),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-fn parse_nodes(text: &str) -> Result<(u32, u32), String> {
-    let numbers = text.split_once('x').and_then(|(nodes, ranks)| {
-        let number = |text: &str| text.parse().ok().filter(|number: &u32| *number > 0);
-        let (nodes, ranks) = (number(nodes)?, number(ranks)?);
-        nodes.checked_mul(ranks).map(|_| (nodes, ranks))
-    });
-    numbers.ok_or_else(|| "write it as NODESxRANKS, such as 2x4 for 2 nodes of 4 ranks".to_owned())
-}
-
-fn parse_variable(text: &str) -> Result<(OsString, OsString), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
-        _ => Err("write it as KEY=VALUE".to_owned()),
-    }
-}
-
-fn parse_hint(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("write it as KEY=VALUE".to_owned()),
-    }
-}
-
-fn parse_setting(text: &str) -> Result<(String, String), String> {
-    let Some((key, value)) = text.split_once('=') else {
-        return Err("write it as KEY=VALUE; rma-run --help-config lists the keys".to_owned());
-    };
-    let setting = (key.trim().to_owned(), value.trim().to_owned());
-    let known = Config::default().set(&setting.0, &setting.1);
-    known.map(|()| setting).map_err(|error| error.to_string())
-}
-
-fn parse_grace(text: &str) -> Result<Duration, String> {
-    if text == "0" { Ok(Duration::ZERO) } else { parse_seconds(text) }
-}
-
-fn parse_silence(text: &str) -> Result<Duration, String> {
-    const LEAST: Duration = Duration::from_secs(2);
-    let silence = parse_seconds(text)?;
-    if silence < LEAST {
-        Err("hosts speak once a second: at least 2".to_owned())
-    } else {
-        Ok(silence)
-    }
-}
-
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    const LONGEST: f64 = 1e9;
-    match text.parse::<f64>() {
-        Ok(seconds) if seconds > 0.0 && seconds <= LONGEST => Ok(Duration::from_secs_f64(seconds)),
-        Ok(_) => Err("a time is more than 0 and at most 1000000000 seconds".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 /// How many ranks there are, on how many nodes.
@@ -501,6 +446,7 @@ fn spec(mut cli: Cli, further: Vec<Further>, given: Option<Given>) -> Result<Spe
         let words = |line: String| line.split_whitespace().map(OsString::from).collect();
         let mut remote = Remote::new(parts);
         (remote.shell, remote.silence) = (cli.ssh_command.map(words), cli.host_timeout);
+        (remote.fan_out, remote.copy) = (cli.fan_out, cli.copy);
         remote
     });
     let mut command = cli.command.into_iter();

@@ -7,7 +7,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use rma_launcher::run::{Program, Spec};
 
-use crate::{habits, parse_ranks, parse_variable};
+use crate::habits;
+use crate::values::{parse_ranks, parse_variable};
 
 const BEFORE: &str = "\
 Behind \":\" stand options of one program: -n, --env and --wdir. Those of the whole job stand before

@@ -386,7 +386,7 @@ impl Server {
                 if failed {
                     if let Some(peer) = missed {
                         say(&format!(
-                            "rank {rank} failed because it waited for rank {peer}, which had left"
+                            "rank {rank} failed because it waited for rank {peer}, which was gone"
                         ));
                     }
                     self.lost.get_or_insert_with(Instant::now);

@@ -132,7 +132,7 @@ pub(crate) enum ToLauncher {
     /// I leave; nothing follows.
     Leave {
         failed: bool,
-        /// The first rank that it waited for in vain, because that had left in order.
+        /// The first rank that it waited for in vain, because that had left in order, or failed.
         missed: Option<u32>,
     },
     /// After `Leave`, in a job on several hosts: all that I have sent has arrived, or never will.

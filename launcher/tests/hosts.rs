@@ -20,6 +20,7 @@ case $1 in
     slow) echo here > "${0%/*}/asked"; cat "${0%/*}/let-in";;
     chatty) echo "Welcome to $1"; printf 'no end of a line';;
     older) echo "rma-run agent 0"; exec cat;;
+    altered) sh -c "exec $2" | LC_ALL=C stdbuf -o0 tr A B; exit;;
     other) set -- "$1" "'${0%/*}/other-build' agent";;
 esac
 [ "$1" = chatty ] && echo
@@ -191,6 +192,17 @@ fn bytes_are_what_ranks_read_and_print() {
     let (len, same) = (printed.len(), printed == input);
     // A line of one rank that another cuts is ended, which adds no byte of these.
     assert_eq!((zeros, len, same), (6_000_000, input.len(), true));
+}
+
+/// Bytes that something between changes.
+#[test]
+fn what_is_altered_on_the_way_is_not_taken_for_what_ranks_print() {
+    let remote = Remote::new();
+    let output = remote.job("altered:1", &["sh", "-c", "head -c 100000 /dev/zero | tr '\\0' A"]);
+    let text = stderr(&output);
+    assert_eq!((output.status.code(), &*stdout(&output)), (Some(1), ""), "{text}");
+    assert!(text.contains("somebody interferes with"), "{text}");
+    assert!(text.contains("messages that are not its own were refused"), "{text}");
 }
 
 /// What is under way when a rank ends reaches a reader that takes its time.

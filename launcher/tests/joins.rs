@@ -214,10 +214,18 @@ fn a_host_that_is_lost_with_what_its_rank_printed_fails_the_job() {
     between.end();
     host.end();
 
+    // The others go on, and do what they should, or not: that is said besides.
+    for code in [0, 3] {
+        lost_behind_its_rank(code);
+    }
+}
+
+/// A host is lost behind its rank; that of another host exits with `code` then.
+fn lost_behind_its_rank(code: i32) {
     let folder = tempfile::tempdir().unwrap();
     let go = path(&folder, "go");
     std::fs::write(&go, "").unwrap();
-    let script = format!("while [ -e {go} ]; do sleep 0.1; done");
+    let script = format!("while [ -e {go} ]; do sleep 0.1; done; exit {code}");
     let line = ["-n", "1", "sh", "-c", SLOW_TO_END, ":", "-n", "1", "sh", "-c", &script];
     let mut served = Served::new(2, &line);
     let mut has_exited = false;
@@ -231,11 +239,11 @@ fn a_host_that_is_lost_with_what_its_rank_printed_fails_the_job() {
         copied,
     );
     let hosts = [host_behind(&served, &between), served.join("b", &[])];
-    // The others go on, and do what they should.
     wait_for(&mut served.job, "host a: its connection has ended");
     std::fs::remove_file(&go).unwrap();
-    let (_, err) = ends(served.job, 1);
+    let (_, err) = ends(served.job, code.max(1));
     assert!(err.contains("the end of what rank 0 printed may be missing"), "{err}");
+    assert_eq!(err.contains("rank 1 exited with status 3"), code == 3, "{err}");
     between.end();
     hosts.into_iter().for_each(|host| _ = host.end());
 }
@@ -712,6 +720,7 @@ fn an_order_that_is_altered_ends_the_host() {
     assert!(err.contains("message 3 is missing (1 refused: altered"), "{err}");
     let (_, err) = ends(served.job, 1);
     assert!(err.contains("host a: its connection has ended"), "{err}");
+    assert!(err.contains("rank 0 was lost with its host"), "{err}");
     between.end();
     assert_eq!(left_behind(&mark), []);
 }

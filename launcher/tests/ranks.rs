@@ -81,6 +81,31 @@ fn the_rank_that_failed_first_is_blamed_not_those_that_fail_because_of_it() {
     assert!(stderr(&output).contains("rank 1 exited with status 7"), "{}", stderr(&output));
 }
 
+/// The launcher hears of the end of a rank that fails because of another before it hears of that
+/// one's.
+#[test]
+fn a_rank_that_is_killed_is_blamed_though_another_that_misses_it_ended_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut job = Running::start(&["-n", "2", &rank_program(), "miss", pipe.to_str().unwrap()]);
+    let mut lines = [job.line(), job.line()];
+    lines.sort();
+    let [killed, misses] = lines.map(|line| pid_in(&line));
+    send(job.pid(), Signal::STOP);
+    wait_for_state(job.pid(), 'T');
+    let ended = |pid| Watched::new(&[pid]);
+    let (first, second) = (ended(misses), ended(killed));
+    std::fs::write(&pipe, "x").unwrap();
+    first.wait();
+    send(killed, Signal::KILL);
+    second.wait();
+    send(job.pid(), Signal::CONT);
+    let (code, _, err) = job.end();
+    assert_eq!(code, Some(128 + 9), "{err}");
+    assert!(err.contains("rank 0 was ended by signal 9"), "{err}");
+}
+
 #[test]
 fn a_rank_that_says_it_failed_but_lingers_does_not_hold_the_job_up() {
     let output = ranks(&["-n", "2", "-q"], "hang-after-failing");

@@ -593,11 +593,16 @@ impl Driver<'_> {
             }
         };
         let lost = self.hosts.close(&mut self.processes, all_read).await;
+        let mut beside = Vec::new();
         ending = match cut_short(ending, cut_by) {
             Ending::Success if !lost.is_empty() => Ending::OutputLost(lost),
-            ending => ending,
+            ending => {
+                beside = lost;
+                ending
+            }
         };
         self.sum_up(&ending, &stuck);
+        self.say_lost(beside);
         let captured = self.sink.take();
         self.readers.shutdown().await;
         drop(self.sink);

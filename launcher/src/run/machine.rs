@@ -44,7 +44,7 @@ pub(super) enum Event {
     Left {
         rank: u32,
         failed: bool,
-        /// The first rank that it waited for in vain, because that had left in order.
+        /// The first rank that it waited for in vain, because that had left in order, or failed.
         missed: Option<u32>,
     },
     /// A rank's connection ended.
@@ -230,6 +230,11 @@ impl Machine {
         }
     }
 
+    /// Whether a rank was lost with its host.
+    pub(super) fn is_lost(&self, rank: u32) -> bool {
+        self.ranks.get(rank as usize).is_some_and(|rank| rank.exit == Some(Exit::Lost))
+    }
+
     /// Whether a rank has joined the job.
     pub(super) fn anyone_joined(&self) -> bool {
         self.ranks.iter().any(|rank| rank.joined)
@@ -348,9 +353,9 @@ impl Machine {
         if let Some(how) = how {
             return self.fail(number, how, now);
         }
-        if self.suspect.take_if(|suspect| suspect.rank == number).is_some() {
-            self.decide(true, now);
-        }
+        self.suspect.take_if(|suspect| suspect.rank == number);
+        // The first failure may have been held back for this one.
+        self.decide(true, now);
     }
 
     fn fail(&mut self, rank: u32, how: How, now: Duration) {
@@ -363,7 +368,7 @@ impl Machine {
     }
 
     /// Names the cause of the first failure, unless more about it is to come; `patient` says
-    /// whether to wait for the exit of a rank that has left.
+    /// whether to wait for the exit of a rank that others have missed.
     fn decide(&mut self, patient: bool, now: Duration) {
         let runs = |rank: u32| self.ranks[rank as usize].exit.is_none();
         let suspected = self.suspect.is_some_and(|suspect| runs(suspect.rank));
@@ -373,15 +378,20 @@ impl Machine {
         if self.ranks[rank as usize].judge_at.is_some() {
             return;
         }
-        let (missed_by, rank) = (rank, self.missed_by(rank));
-        let how = match self.ranks[rank as usize].exit {
+        let (missed_by, rank) = (rank, self.missed_by(rank, patient));
+        let missed = &self.ranks[rank as usize];
+        let how = match (missed.exit, missed.left) {
             _ if rank == missed_by => how,
-            // It may be about to fail by itself.
-            None if patient => return self.suspect(rank, false, now),
-            None | Some(Exit::Status(0)) => How::LeftEarly { missed_by },
-            Some(Exit::Status(status)) => How::Exited(status),
-            Some(Exit::Signal(signal)) => How::Signal(signal),
-            Some(Exit::Lost) => How::HostLost,
+            // It may be about to fail by itself, or dead, which is not known yet.
+            (None, _) if patient => return self.suspect(rank, false, now),
+            // What it said last is on its way.
+            _ if missed.judge_at.is_some() => return,
+            (None | Some(Exit::Status(0)), Some(Left::InOrder)) => How::LeftEarly { missed_by },
+            (None | Some(Exit::Status(0)), Some(Left::Failed)) => How::Announced,
+            (None | Some(Exit::Status(0)), None) => How::NeverLeft,
+            (Some(Exit::Status(status)), _) => How::Exited(status),
+            (Some(Exit::Signal(signal)), _) => How::Signal(signal),
+            (Some(Exit::Lost), _) => How::HostLost,
         };
         let cause = match how {
             How::Signal(signal) if self.interrupted.iter().any(|i| i.as_raw() == signal) => {
@@ -397,14 +407,17 @@ impl Machine {
         self.end(cause, now);
     }
 
-    /// The rank whose leaving made `rank` fail: the one that was missed by the one that it missed,
-    /// and so on; or itself.
-    fn missed_by(&self, mut rank: u32) -> u32 {
-        let has_left =
-            |rank: &u32| self.ranks.get(*rank as usize).is_some_and(|missed| missed.left.is_some());
+    /// The rank whose end made `rank` fail: the one that was missed by the one that it missed, and
+    /// so on; or itself. Ranks that seem to be in order are among them only if that is to be
+    /// `awaited`.
+    fn missed_by(&self, mut rank: u32, awaited: bool) -> u32 {
+        let is_gone = |rank: &u32| {
+            let missed = self.ranks.get(*rank as usize);
+            missed.is_some_and(|missed| awaited || missed.left.is_some() || missed.exit.is_some())
+        };
         // A rank may say anything: even a circle has an end.
         for _ in 0..self.ranks.len() {
-            match self.ranks[rank as usize].missed.filter(has_left) {
+            match self.ranks[rank as usize].missed.filter(is_gone) {
                 Some(missed) => rank = missed,
                 None => break,
             }

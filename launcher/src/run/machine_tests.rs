@@ -449,11 +449,97 @@ fn a_rank_that_fails_and_leaves_in_order_is_blamed_and_not_the_one_that_misses_i
     assert_eq!(failed(&machine), (2, How::Exited(1)));
 }
 
+/// A rank that is killed is blamed, in whatever order its death, and words and exits of those that
+/// miss it, are heard.
+#[test]
+fn a_rank_that_dies_is_blamed_and_not_those_that_miss_it() {
+    use Event::{Disconnected, Joined};
+    let fails = |rank, peer| Event::Left { rank, failed: true, missed: Some(peer) };
+    let blamed = (0, How::Signal(Signal::KILL.as_raw()));
+    // Of rank 0, which is killed, of rank 1, which misses it, and of rank 2, which misses rank 1.
+    let lives = [
+        vec![killed(0, Signal::KILL), Disconnected(0)],
+        vec![fails(1, 0), exited(1, 1), Disconnected(1)],
+        vec![fails(2, 1), exited(2, 1), Disconnected(2)],
+    ];
+    let mut orders = 0;
+    interleave(&lives, &mut [0; 3], &mut Vec::new(), &mut |events| {
+        let start = [Joined(0), Joined(1), Joined(2)];
+        let machine = after(3, start.into_iter().chain(events.iter().cloned()));
+        assert_eq!(failed(&machine), blamed, "{events:?}");
+        orders += 1;
+    });
+    assert_eq!(orders, 560);
+    // Words that come last, or never.
+    let late = [Joined(0), Joined(1), exited(1, 1), fails(1, 0), killed(0, Signal::KILL)];
+    assert_eq!(failed(&after(2, late)), blamed);
+    let never = [Joined(0), Joined(1), exited(1, 1), Disconnected(1), killed(0, Signal::KILL)];
+    assert_eq!(failed(&after(2, never)), (1, How::Exited(1)));
+}
+
+/// All orders of events that keep that of each list.
+fn interleave(
+    lists: &[Vec<Event>; 3],
+    at: &mut [usize; 3],
+    events: &mut Vec<Event>,
+    see: &mut dyn FnMut(&[Event]),
+) {
+    let mut is_end = true;
+    for list in 0..lists.len() {
+        let Some(event) = lists[list].get(at[list]) else { continue };
+        is_end = false;
+        events.push(event.clone());
+        at[list] += 1;
+        interleave(lists, at, events, see);
+        at[list] -= 1;
+        events.pop();
+    }
+    if is_end {
+        see(events);
+    }
+}
+
+#[test]
+fn a_rank_that_is_missed_and_exits_with_0_is_judged_by_what_it_said() {
+    use Event::{Disconnected, Joined};
+    let start = [Joined(0), Joined(1), exited(0, 0), missed(1, 0), exited(1, 1)];
+    for (last, how) in [
+        (left(0), How::LeftEarly { missed_by: 1 }),
+        (Event::Left { rank: 0, failed: true, missed: None }, How::Announced),
+        (Disconnected(0), How::NeverLeft),
+    ] {
+        let mut machine = after(2, start.clone());
+        assert_eq!(machine.cause(), None);
+        machine.handle(last.clone(), at(1));
+        assert_eq!(failed(&machine), (0, how), "{last:?}");
+    }
+}
+
+/// A rank may outlive the others that took it for dead: those failed by themselves then.
+#[test]
+fn a_rank_that_goes_on_is_not_blamed() {
+    use Event::Joined;
+    let fails = Event::Left { rank: 1, failed: true, missed: Some(0) };
+    let mut machine = after(2, [Joined(0), Joined(1), fails, exited(1, 7)]);
+    assert_eq!(machine.cause(), None);
+    let deadline = machine.deadline().unwrap();
+    machine.handle(Event::Tick, deadline);
+    assert_eq!(failed(&machine), (1, How::Exited(7)));
+    assert_eq!(machine.poll_action(), Some(Action::Terminate));
+}
+
 #[test]
 fn ranks_that_say_nonsense_about_others_are_blamed_themselves() {
     use Event::Joined;
     for peer in [0, 1, 9] {
-        let machine = after(2, [Joined(0), Joined(1), missed(0, peer), exited(0, 1)]);
+        let mut machine = after(2, [Joined(0), Joined(1), missed(0, peer), exited(0, 1)]);
+        if peer == 1 {
+            // It might be dead; it stays, and so it is not.
+            assert_eq!(machine.cause(), None);
+            let deadline = machine.deadline().unwrap();
+            assert_eq!(deadline, SUSPECT_GRACE);
+            machine.handle(Event::Tick, deadline);
+        }
         assert_eq!(failed(&machine), (0, How::Exited(1)), "{peer}");
     }
     let circle = [Joined(0), Joined(1), missed(0, 1), missed(1, 0), exited(1, 0), exited(0, 1)];

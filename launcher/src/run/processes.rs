@@ -101,7 +101,8 @@ impl Processes {
 
     /// The process of a rank that was started.
     pub(super) fn id(&self, rank: u32) -> Option<u32> {
-        self.ranks.get(rank as usize).map(|(_, child)| child.id())
+        let place = rank.checked_sub(self.first)?;
+        self.ranks.get(place as usize).map(|(_, child)| child.id())
     }
 
     /// Sends a signal to every process of every rank.
@@ -169,11 +170,13 @@ impl Processes {
         }
     }
 
-    /// Children of this process that are neither ranks nor the warden.
+    /// Children of this process that are neither ranks nor the warden, nor helpers.
     fn orphans(&self) -> Vec<Pid> {
         let Some(inherited) = &self.inherited else { return Vec::new() };
         let ours = self.ranks.iter().map(|(_, child)| child.id());
-        let ours: HashSet<u32> = ours.chain(self.warden.iter().map(Warden::id)).collect();
+        let helpers = self.helpers.iter().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
+        let ours = ours.chain(self.warden.iter().map(Warden::id)).chain(helpers);
+        let ours: HashSet<u32> = ours.collect();
         children()
             .into_iter()
             .filter(|number| !ours.contains(number) && !inherited.contains(number))

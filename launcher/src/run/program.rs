@@ -26,7 +26,8 @@ pub(super) fn of(programs: &[Found], rank: u32) -> &Found {
     &programs[next.saturating_sub(1)]
 }
 
-fn file(program: &Program) -> Result<PathBuf, RunError> {
+/// That of one program.
+pub(super) fn file(program: &Program) -> Result<PathBuf, RunError> {
     let path = program.variable("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
     let file = find_in(&program.program, &path)?;
     let Some(dir) = &program.dir else { return Ok(file) };

@@ -306,8 +306,8 @@ pub enum RunError {
     },
     /// A file on a host is not what the launcher has.
     #[error(
-        "{what} there, {}, is another build than here: copy it from here, or put it into a folder \
-         that the hosts share", path.display()
+        "{what} there, {}, is another build than here: copy it from here (--copy does, of \
+         programs), or put it into a folder that the hosts share", path.display()
     )]
     OtherBuild {
         /// The file on the host.

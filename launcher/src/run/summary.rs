@@ -39,6 +39,19 @@ impl Driver<'_> {
         }
     }
 
+    /// Says which output may be missing of a job that did not fail by that. Of ranks that were
+    /// lost with their hosts, that is known.
+    pub(super) fn say_lost(&self, all: Vec<LostOutput>) {
+        let missing = all.into_iter().filter_map(|mut lost| {
+            lost.ranks.retain(|rank| !self.machine.is_lost(*rank));
+            (!lost.ranks.is_empty()).then_some(lost)
+        });
+        let missing: Vec<_> = missing.collect();
+        if !missing.is_empty() {
+            self.sink.note(&lines_of(&missing));
+        }
+    }
+
     /// Says why the job ended, if not in order.
     pub(super) fn sum_up(&self, ending: &Ending, stuck: &[u32]) {
         let note = match ending {

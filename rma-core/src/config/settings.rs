@@ -438,6 +438,7 @@ mod tests {
             allocator: _,
             hints: _,
             sources: _,
+            root: _,
         } = config.clone();
         assert_eq!((wait_timeout, cpus, nodes), (Some(Duration::from_secs(3)), Some(3), 3));
         assert_eq!((transport, config.provider()), (TransportKind::Ofi, Some("tcp")));

@@ -315,7 +315,7 @@ impl Engine {
     /// Tells which peer this rank missed, if that is why something failed. To say so again is no
     /// harm.
     pub(crate) fn misses(&self, cause: Cause) {
-        if let Cause::PeerLeft(peer) = cause {
+        if let Cause::PeerLeft(peer) | Cause::PeerFailed(peer) = cause {
             self.transport.members.missed(peer);
         }
     }

@@ -434,8 +434,10 @@ fn the_rank_that_was_missed_is_told_however_that_was_noticed() {
         let gone = window.import_failed(ImportError::PeerGone(peer));
         assert!(matches!(gone, RmaError::PeerLeft { .. }), "{gone}");
         assert!(network.take_missed().contains(&peer));
-        // Whatever an error of a window is made of.
-        window.wait_failed(WaitError { what: "a test", cause: Cause::PeerLeft(peer) });
-        assert_eq!(network.take_missed(), [peer]);
+        // Whatever an error of a window is made of; a rank that failed is missed as one that left.
+        for cause in [Cause::PeerLeft(peer), Cause::PeerFailed(peer)] {
+            window.wait_failed(WaitError { what: "a test", cause });
+            assert_eq!(network.take_missed(), [peer]);
+        }
     });
 }

@@ -423,8 +423,8 @@ pub unsafe trait Members: Send + Sync {
     }
     /// The first rank of the job that failed, if one did. Cheap: asked by every wait.
     fn failed(&self) -> Option<WorldRank>;
-    /// A wait of this rank has failed because `peer` left in order. Told to the launcher, if this
-    /// rank fails now, too.
+    /// A wait of this rank has failed because `peer` left in order, or failed. Told to the
+    /// launcher, if this rank fails now, too.
     fn missed(&self, peer: WorldRank) {
         _ = peer;
     }

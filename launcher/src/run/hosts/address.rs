@@ -4,6 +4,8 @@ use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 
 /// Any port: nothing is sent.
 const PORT: u16 = 9;
+/// So many other hosts are looked up at most: a name that nobody knows may take seconds.
+const LOOKED_UP: usize = 2;
 
 /// That of its name, if that is one of this machine that others reach; else the one by which it
 /// reaches them; else the one that ssh came to. `None` where nothing but loop-back is known.
@@ -12,7 +14,7 @@ pub(super) fn of_host(hosts: &[String], host: usize, ssh: Option<String>) -> Opt
     let own = own.into_iter().find(|address| is_mine(*address) && !address.is_loopback());
     let towards = || {
         let others = hosts.iter().enumerate().filter(|(at, _)| *at != host);
-        others.flat_map(|(_, name)| addresses(name)).find_map(towards)
+        others.take(LOOKED_UP).flat_map(|(_, name)| addresses(name)).find_map(towards)
     };
     own.or_else(towards).or_else(|| of_ssh(&ssh?)).map(|address| address.to_string())
 }

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::super::bootstrap::{self, Plan};
@@ -27,10 +28,12 @@ use super::super::spec::{Program, Spec};
 use super::super::start::{self, Newborn, OnHost, Starter};
 use super::super::{capacity, cpus, groups, program, signals, topology};
 use super::address;
+use super::branch::Shells;
+use super::copy::Copier;
 use super::seal::{Opener, Sealer};
 use super::streams::{StreamOfRank, feed, relay};
-use super::talk::{BEAT, Order, Print, Prints, Task, TaskProgram, WINDOW, Word};
-use super::voice::{Spoken, Voice, complain, listen};
+use super::talk::{BEAT, Order, Print, Task, TaskProgram, WINDOW, Word};
+use super::voice::{self, Spoken, Voice, complain, listen};
 use crate::bulletin;
 use crate::client::{Fate, Host};
 use crate::start::Secret;
@@ -56,11 +59,18 @@ pub fn agent() -> u8 {
         Ok(runtime) => runtime,
         Err(error) => return complain(&format!("starting the event loop failed: {error}")),
     };
+    let seals = match voice::greet(PATIENCE) {
+        Ok(seals) => seals,
+        // A launcher that was ended at once.
+        Err(error) if wire::is_end(&error) => return 1,
+        Err(error) => return complain(&format!("the launcher did not begin with a key: {error}")),
+    };
     let ssh = std::env::var("SSH_CONNECTION").ok();
     let ends = Ends {
         from: Box::new(io::stdin()),
         to: Box::new(io::stdout()),
-        seals: None,
+        seals,
+        has_joined: false,
         patience: PATIENCE,
         address: Whereabouts::Ssh(ssh),
     };
@@ -77,8 +87,9 @@ pub fn agent() -> u8 {
 pub(super) struct Ends {
     pub(super) from: Box<dyn Read + Send>,
     pub(super) to: Box<dyn Write + Send>,
-    /// Those of a host that has joined.
-    pub(super) seals: Option<(Sealer, Opener)>,
+    pub(super) seals: (Sealer, Opener),
+    /// It has joined; else a remote shell has started it.
+    pub(super) has_joined: bool,
     /// Silence after which a launcher that has not said yet what is to be done is gone.
     pub(super) patience: Duration,
     pub(super) address: Whereabouts,
@@ -146,8 +157,7 @@ type Inputs = (UnboundedSender<Input>, UnboundedReceiver<Input>);
 
 /// Is the agent of the launcher at the other end, and gets this process' signals from `inputs`.
 pub(super) async fn serve(ends: Ends, (sender, mut inputs): Inputs) -> u8 {
-    let has_joined = ends.seals.is_some();
-    let (sealer, opener) = ends.seals.unzip();
+    let (has_joined, (sealer, opener)) = (ends.has_joined, ends.seals);
     let (started, listening) = (Voice::start(ends.to, sealer), listen(ends.from, opener));
     let ((voice, spoken), mut orders) = match (started, listening) {
         (Ok(voice), Ok(orders)) => (voice, orders),
@@ -155,20 +165,27 @@ pub(super) async fn serve(ends: Ends, (sender, mut inputs): Inputs) -> u8 {
             return complain(&format!("starting a thread failed: {error}"));
         }
     };
-    if !has_joined {
-        voice.greet();
-    }
     let task = task(&mut orders, &mut inputs, (&voice, has_joined), ends.patience).await;
     let task = match task {
         Ok(task) => task,
         Err(code) => return code,
     };
-    let prepared = Prepared::new(task, ends.address);
-    let prepared = match prepared {
+    let (mut shells, mut early) = (Shells::default(), Vec::new());
+    let prepared = match watched_over(&task, &voice) {
+        Ok(mut processes) => {
+            let meanwhile = (&mut shells, &voice, &mut processes);
+            prepare(task, ends.address, (&mut orders, &mut inputs), &mut early, meanwhile)
+                .await
+                .map(|prepared| (prepared, processes))
+        }
+        Err(error) => Err(Unprepared::Declined(error)),
+    };
+    let (prepared, processes) = match prepared {
         Ok(prepared) => prepared,
-        Err(error) => {
+        Err(Unprepared::Declined(error)) => {
             return decline(&error, voice, spoken, has_joined).await;
         }
+        Err(Unprepared::Ended(code)) => return code,
     };
     let Prepared { cpus, address, .. } = &prepared;
     if prepared.task.hosts.len() > 1 && address == LOOP_BACK {
@@ -184,12 +201,16 @@ pub(super) async fn serve(ends: Ends, (sender, mut inputs): Inputs) -> u8 {
         voice.say(&Word::Note { text });
     }
     voice.say(&Word::Ready { cpus: cpus.len() as u32, address: address.clone() });
-    let mut agent = match Agent::new(prepared, (voice.clone(), has_joined), sender).await {
+    let kept = (processes, shells);
+    let mut agent = match Agent::new(prepared, (voice.clone(), has_joined), sender, kept).await {
         Ok(agent) => agent,
         Err(error) => return decline(&error, voice, spoken, has_joined).await,
     };
     // The last voice is the agent's.
     drop(voice);
+    for order in early {
+        agent.obey(order).await;
+    }
     let code = agent.carry_on(inputs, orders).await;
     // A connection that was cut takes nothing, and a launcher that takes nothing for so long is
     // gone.
@@ -197,6 +218,72 @@ pub(super) async fn serve(ends: Ends, (sender, mut inputs): Inputs) -> u8 {
     drop(agent);
     let _ = tokio::time::timeout(patience, spoken).await;
     code
+}
+
+/// What takes charge of the processes of this host.
+fn watched_over(task: &Task, voice: &Voice) -> Result<Processes, RunError> {
+    let what = "becoming the parent of orphans";
+    let processes = Processes::new(true, task.first);
+    let mut processes = processes.map_err(|source| RunError::System { what, source })?;
+    if let Err(error) = processes.start_warden(&task.name) {
+        voice.say(&Word::Note { text: super::super::driver::unwatched(&error) });
+    }
+    Ok(processes)
+}
+
+/// Why a task cannot be done here.
+enum Unprepared {
+    Declined(RunError),
+    /// There is no launcher any more, or this process is to end; what to exit with.
+    Ended(u8),
+}
+
+/// Looks whether a task can be done here, which takes as long as files and names do; meanwhile,
+/// hosts are reached by this one. Other orders are kept.
+async fn prepare(
+    task: Task,
+    address: Whereabouts,
+    (orders, inputs): (&mut UnboundedReceiver<Order>, &mut UnboundedReceiver<Input>),
+    early: &mut Vec<Order>,
+    (shells, voice, processes): (&mut Shells, &Voice, &mut Processes),
+) -> Result<Prepared, Unprepared> {
+    let (done, mut prepared) = oneshot::channel();
+    let (passing, pieces) = mpsc::channel();
+    let copier = Copier {
+        voice: voice.clone(),
+        pieces,
+        copies: task.copies,
+        explains: task.job.explain,
+        host: task.host_name().to_owned(),
+    };
+    // Fails when nobody waits for it any more.
+    let prepare = move || _ = done.send(Prepared::new(task, address, &copier));
+    let started = std::thread::Builder::new().name("prepare".into()).spawn(prepare);
+    let what = "starting a thread";
+    started.map_err(|source| Unprepared::Declined(RunError::System { what, source }))?;
+    loop {
+        tokio::select! {
+            prepared = &mut prepared => {
+                let died = || RunError::System { what, source: io::ErrorKind::Other.into() };
+                return prepared.unwrap_or_else(|_| Err(died())).map_err(Unprepared::Declined);
+            }
+            order = orders.recv() => match order {
+                None | Some(Order::End { .. }) => return Err(Unprepared::Ended(1)),
+                // Fails when nobody waits for it any more.
+                Some(Order::Piece { bytes }) => _ = passing.send(bytes),
+                Some(order) => early.extend(shells.obey(order, voice, processes)),
+            },
+            Some(input) = inputs.recv() => if let Input::Signal(signal) = input
+                && ENDING.contains(&signal)
+            {
+                complain(&format!("got {}", signals::name(signal.as_raw())));
+                return Err(Unprepared::Ended(nonzero(128 + signal.as_raw())));
+            },
+            Some(ended) = shells.next(), if !shells.is_empty() => {
+                shells.ended(ended, voice, processes);
+            }
+        }
+    }
 }
 
 /// Tells the launcher why no rank can be started here; what to exit with.
@@ -216,10 +303,11 @@ struct Prepared {
     cpus: Vec<u32>,
     descriptors: capacity::Descriptors,
     address: String,
+    copies: Vec<File>,
 }
 
 impl Prepared {
-    fn new(task: Task, address: Whereabouts) -> Result<Prepared, RunError> {
+    fn new(task: Task, address: Whereabouts, copier: &Copier) -> Result<Prepared, RunError> {
         let system = |what| move |source| RunError::System { what, source };
         let own = Print::of(Path::new("/proc/self/exe"))
             .map_err(system("reading the program of the agent"))?;
@@ -229,19 +317,7 @@ impl Prepared {
         }
         let spec = spec(&task);
         start::check_environment(&spec)?;
-        let mut programs = program::find(&spec)?;
-        let mut prints = Prints::default();
-        for ((named, program), expected) in programs.iter_mut().zip(&task.programs) {
-            named.program = OsString::from_vec(expected.called.clone());
-            let print = prints.of(program).map_err(|error| RunError::NotExecutable {
-                program: program.clone(),
-                why: format!("it cannot be read: {error}"),
-            })?;
-            if print != expected.print {
-                let path = program.clone();
-                return Err(RunError::OtherBuild { path, what: "the program" });
-            }
-        }
+        let (programs, copies) = copier.programs(&spec, &task.programs)?;
         capacity::check(task.ranks, spec.pmi)?;
         let descriptors = capacity::raise_descriptors(task.ranks, spec.pmi);
         let cpus = cpus::available().map_err(system("asking for this process' CPUs"))?;
@@ -251,7 +327,7 @@ impl Prepared {
         };
         // Networks that are no internet have addresses of their own.
         let address = address.unwrap_or_else(|| LOOP_BACK.to_owned());
-        Ok(Prepared { task, spec, programs, cpus, descriptors, address })
+        Ok(Prepared { task, spec, programs, cpus, descriptors, address, copies })
     }
 }
 
@@ -293,6 +369,10 @@ struct Agent {
     task: Task,
     voice: Voice,
     has_joined: bool,
+    /// To hosts that are reached by this one.
+    shells: Shells,
+    /// Programs that are copied here, which are gone when these are closed.
+    _copies: Vec<File>,
     sender: UnboundedSender<Input>,
     processes: Processes,
     pmi: Option<Pmi>,
@@ -330,14 +410,10 @@ impl Agent {
         prepared: Prepared,
         (voice, has_joined): (Voice, bool),
         sender: UnboundedSender<Input>,
+        (processes, shells): (Processes, Shells),
     ) -> Result<Agent, RunError> {
-        let Prepared { task, spec, programs, cpus, descriptors, address } = prepared;
+        let Prepared { task, spec, programs, cpus, descriptors, address, copies } = prepared;
         let system = |what| move |source| RunError::System { what, source };
-        let mut processes =
-            Processes::new(true, task.first).map_err(system("becoming the parent of orphans"))?;
-        if let Err(error) = processes.start_warden(&task.name) {
-            voice.say(&Word::Note { text: super::super::driver::unwatched(&error) });
-        }
         let plan = plan(&task, cpus, address).map_err(system("drawing a secret"))?;
         let plan = Arc::new(plan);
         let (listener, port) = bootstrap::listen()?;
@@ -369,6 +445,8 @@ impl Agent {
             task,
             voice,
             has_joined,
+            shells,
+            _copies: copies,
             sender,
             processes,
             pmi,
@@ -416,7 +494,7 @@ impl Agent {
                 (self.term_at, self.kill_at, self.give_up_at) = (None, None, None);
                 self.end(&[]).await;
             }
-            if self.is_ending && self.readers.is_empty() {
+            if self.is_ending && self.readers.is_empty() && self.shells.is_empty() {
                 return u8::from(self.is_leaving);
             }
             let silent = (!self.is_paused && !self.is_cut).then(|| self.heard + self.task.silence);
@@ -432,6 +510,9 @@ impl Agent {
                 input = inputs.recv() => if let Some(input) = input { self.take(input) },
                 _ = beat.tick() => self.voice.say(&Word::Beat),
                 _ = self.readers.join_next(), if !self.readers.is_empty() => {}
+                Some(ended) = self.shells.next(), if !self.shells.is_empty() => {
+                    self.shells.ended(ended, &self.voice, &mut self.processes);
+                }
                 () = until(deadline.into_iter().flatten().min()) => self.tick(),
             }
         }
@@ -458,6 +539,7 @@ impl Agent {
     /// There is no launcher any more.
     fn cut(&mut self, why: &str) {
         self.is_cut = true;
+        self.shells.cut();
         if self.is_ending {
             self.give_up_at.get_or_insert(Instant::now());
             return;
@@ -512,6 +594,8 @@ impl Agent {
     }
 
     async fn obey(&mut self, order: Order) {
+        let order = self.shells.obey(order, &self.voice, &mut self.processes);
+        let Some(order) = order else { return };
         match order {
             Order::Start => {
                 let Some(starter) = self.starter.take() else { return };
@@ -572,7 +656,8 @@ impl Agent {
                 self.voice.say(&Word::Looked { number, ranks });
             }
             Order::End { stuck } => self.end(&stuck).await,
-            Order::Beat | Order::Prepare { .. } => {}
+            // Those of shells are obeyed.
+            _ => {}
         }
     }
 
@@ -642,7 +727,15 @@ impl Agent {
             | Input::Queried(_)
             | Input::Looked { .. } => return,
         };
-        self.voice.say(&word);
+        self.tell(&word);
+    }
+
+    /// Tells the launcher, unless there is none: one that hears this although its orders do not
+    /// arrive would take what ranks do when they are ended for why the job fails.
+    fn tell(&self, word: &Word) {
+        if !self.is_cut {
+            self.voice.say(word);
+        }
     }
 
     fn exited(&mut self, rank: u32, exit: Exit) {
@@ -650,14 +743,14 @@ impl Agent {
         self.pmi.iter().for_each(|pmi| pmi.gone(rank));
         let killed = exit == Exit::Signal(Signal::KILL.as_raw());
         if killed && groups::oom_kills() > self.oom_kills {
-            self.voice.say(&Word::OutOfMemory { rank });
+            self.tell(&Word::OutOfMemory { rank });
         }
         let (number, by_signal) = match exit {
             Exit::Status(status) => (status, false),
             Exit::Signal(signal) => (signal, true),
             Exit::Lost => return,
         };
-        self.voice.say(&Word::Exited { rank, status: number.cast_unsigned(), by_signal });
+        self.tell(&Word::Exited { rank, status: number.cast_unsigned(), by_signal });
     }
 
     /// Looks after a rank that was started.

@@ -105,7 +105,8 @@ fn ends(
     Ok(Ends {
         from: Box::new(stream.try_clone()?),
         to: Box::new(stream),
-        seals: Some(seals),
+        seals,
+        has_joined: true,
         patience: silence,
         address,
     })

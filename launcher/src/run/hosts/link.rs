@@ -18,6 +18,7 @@ use tokio::io::{
 use tokio::net::TcpStream;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
 use tokio::sync::watch::Sender as WatchSender;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
@@ -33,18 +34,19 @@ use super::super::report::LostOutput;
 use super::super::spawn::{detach, watch};
 use super::port::Connection;
 use super::remote::shown;
-use super::seal::{self, Opener, SEAL, Sealer};
+use super::seal::{self, Opener, SEAL, Sealer, Side};
 use super::talk::{ANY_GREETING, BEAT, FRAME_MAX, GREETING, Order, Task, Word};
+use super::tree::{self, Branches, Stem};
 use crate::notes::Notes;
 use crate::wire;
 
 /// How long a host may take until its agent speaks, and until that has looked around.
 const GREETED_IN: Duration = Duration::from_secs(60);
 /// Bytes that a login shell may print before the agent does.
-const CHATTER: u64 = 64 << 10;
+pub(super) const CHATTER: u64 = 64 << 10;
 /// How long the end of a remote shell may come after that of its output, and that of its standard
 /// error after that.
-const PARTING: Duration = Duration::from_secs(2);
+pub(super) const PARTING: Duration = Duration::from_secs(2);
 
 /// What becomes of a host.
 #[derive(Debug)]
@@ -116,19 +118,30 @@ pub(super) struct Conversation {
     is_ready: Arc<AtomicBool>,
     /// Of each rank, standard output and standard error; none once it has ended.
     outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
+    /// Hosts that are reached by this one.
+    branches: Branches,
     inputs: UnboundedSender<Input>,
     answered: Arc<WatchSender<Vec<Answered>>>,
 }
 
 /// A remote shell.
 struct Shell {
-    child: Child,
-    watched: AsyncFd<OwnedFd>,
+    process: Process,
     command: String,
-    errors: Receiver,
+    errors: Box<dyn AsyncRead + Send + Unpin>,
+    /// How long its agent may take to speak.
+    patience: Duration,
 }
 
-/// What orders are written to.
+/// Its process.
+enum Process {
+    /// A child of this one.
+    Own { child: Child, watched: AsyncFd<OwnedFd> },
+    /// A child of the agent of another host.
+    Elsewhere { by: String, ended: oneshot::Receiver<Result<ExitStatus, String>> },
+}
+
+/// What orders are written to; with a seal, once both ends have a key.
 struct Mouth {
     to: Box<dyn AsyncWrite + Send + Unpin>,
     sealer: Option<Sealer>,
@@ -136,7 +149,11 @@ struct Mouth {
 
 impl Mouth {
     async fn write(&mut self, frame: Vec<u8>) -> io::Result<()> {
-        self.to.write_all(&seal::sealed(&mut self.sealer, frame)).await
+        let frame = match &mut self.sealer {
+            Some(sealer) => sealer.seal(frame),
+            None => frame,
+        };
+        self.to.write_all(&frame).await
     }
 }
 
@@ -185,6 +202,12 @@ pub(super) struct Ended {
     pub(super) lost: Option<LostOutput>,
 }
 
+/// What the ranks of a host print goes there, and what hosts say that are reached by it.
+pub(super) struct Outlets {
+    pub(super) outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
+    pub(super) branches: Branches,
+}
+
 /// Where a conversation tells what it hears.
 pub(super) type Told = (UnboundedSender<Input>, Arc<WatchSender<Vec<Answered>>>);
 
@@ -194,7 +217,7 @@ impl Conversation {
         task: Task,
         mut child: Child,
         command: &[OsString],
-        outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
+        outlets: Outlets,
         told: Told,
     ) -> io::Result<Conversation> {
         let no_pipe = || io::Error::other("no pipe");
@@ -205,20 +228,41 @@ impl Conversation {
         let from: Box<dyn AsyncRead + Send + Unpin> =
             Box::new(Receiver::from_owned_fd(from.into())?);
         let from = Ear { from: BufReader::new(from), opener: None };
+        let watched = watch(pidfd_open(Pid::from_child(&child), PidfdFlags::NONBLOCK)?)?;
         let shell = Shell {
-            watched: watch(pidfd_open(Pid::from_child(&child), PidfdFlags::NONBLOCK)?)?,
-            child,
+            process: Process::Own { child, watched },
             command: shown(command),
-            errors: Receiver::from_owned_fd(errors.into())?,
+            errors: Box::new(Receiver::from_owned_fd(errors.into())?),
+            patience: GREETED_IN,
         };
-        Ok(Conversation::new(task, Some(shell), (to, from), outputs, told))
+        Ok(Conversation::new(task, Some(shell), (to, from), outlets, told))
+    }
+
+    /// With the agent behind a remote shell that another one has started.
+    pub(super) fn by_another(
+        task: Task,
+        stem: Stem,
+        command: &[OsString],
+        outlets: Outlets,
+        told: Told,
+    ) -> Conversation {
+        let Stem { host, by, depth, orders, printed: [out, err], ended } = stem;
+        let to = Mouth { to: Box::new(tree::Input { host, orders }), sealer: None };
+        let from: Box<dyn AsyncRead + Send + Unpin> = Box::new(out);
+        let from = Ear { from: BufReader::new(from), opener: None };
+        let command = format!("{} on host {by}", shown(command));
+        let process = Process::Elsewhere { by, ended };
+        // Those on the way come first.
+        let patience = GREETED_IN * (depth + 1);
+        let shell = Shell { process, command, errors: Box::new(err), patience };
+        Conversation::new(task, Some(shell), (to, from), outlets, told)
     }
 
     /// With the agent of a host that has joined.
     pub(super) fn joined(
         task: Task,
         connection: Connection,
-        outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
+        outlets: Outlets,
         told: Told,
     ) -> io::Result<Conversation> {
         let Connection { stream, left, sealer, opener } = connection;
@@ -226,14 +270,14 @@ impl Conversation {
         let to = Mouth { to: Box::new(to), sealer: Some(sealer) };
         let from: Box<dyn AsyncRead + Send + Unpin> = Box::new(io::Cursor::new(left).chain(from));
         let from = Ear { from: BufReader::new(from), opener: Some(opener) };
-        Ok(Conversation::new(task, None, (to, from), outputs, told))
+        Ok(Conversation::new(task, None, (to, from), outlets, told))
     }
 
     fn new(
         task: Task,
         shell: Option<Shell>,
         (to, from): (Mouth, Ear),
-        outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
+        Outlets { outputs, branches }: Outlets,
         (inputs, answered): Told,
     ) -> Conversation {
         Conversation {
@@ -244,6 +288,7 @@ impl Conversation {
             from,
             is_ready: Arc::default(),
             outputs,
+            branches,
             inputs,
             answered,
         }
@@ -258,10 +303,6 @@ impl Conversation {
                 let why = self.speak(to, orders).await;
                 let why = why
                     .unwrap_or_else(|| "its connection has ended, so its agent is gone".to_owned());
-                let why = match self.from.refused() {
-                    0 => why,
-                    count => format!("{why} ({count} messages that are not its own were refused)"),
-                };
                 let cut = self.cut();
                 Ended { shell: None, lost: self.lost(cut, why) }
             }
@@ -278,6 +319,10 @@ impl Conversation {
 
     /// Says that the host is lost, and gives what is missing therefore.
     fn lost(&self, cut: Vec<u32>, why: String) -> Option<LostOutput> {
+        let why = match self.from.refused() {
+            0 => why,
+            count => format!("{why} ({count} messages that are not its own were refused)"),
+        };
         self.tell(Said::Lost(why.clone()));
         let host = self.task.host_name().to_owned();
         if cut.is_empty() { None } else { Some(LostOutput { host, ranks: cut, why }) }
@@ -286,36 +331,54 @@ impl Conversation {
     async fn by_way_of(
         mut self,
         shell: Shell,
-        to: Mouth,
+        mut to: Mouth,
         orders: UnboundedReceiver<Order>,
     ) -> Ended {
-        let Shell { child, watched, command, errors } = shell;
+        let Shell { mut process, command, errors, patience } = shell;
         let tail = Arc::new(Mutex::new(Tail::default()));
         let name = self.task.host_name().to_owned();
         let is_ready = Arc::clone(&self.is_ready);
         let complaints = Complaints { name, tail: Arc::clone(&tail), is_ready };
         let complaints = tokio::spawn(complaints.read(errors, self.inputs.clone()));
-        let why = match tokio::time::timeout(GREETED_IN, greeting(&mut self.from.from)).await {
-            Err(_) => Some(format!("{command} has shown no agent in {} s", GREETED_IN.as_secs())),
+        let why = match tokio::time::timeout(patience, greeting(&mut self.from.from)).await {
+            Err(_) => Some(format!("{command} has shown no agent in {} s", patience.as_secs())),
             Ok(Err(error)) if wire::is_end(&error) => None,
             Ok(Err(error)) => Some(error.to_string()),
-            Ok(Ok(())) => self.speak(to, orders).await,
+            Ok(Ok(())) => match self.agree(&mut to).await {
+                Ok(()) => self.speak(to, orders).await,
+                Err(error) if wire::is_end(&error) => None,
+                Err(error) => Some(format!("its agent cannot be told a key: {error}")),
+            },
         };
         let cut = self.cut();
         // One that hangs is killed by whoever is told, and ends then.
         let why = match why {
             Some(why) => why,
             None => {
-                let _ = tokio::time::timeout(PARTING, ended(&watched)).await;
+                let end = process.end().await;
                 let _ = tokio::time::timeout(PARTING, complaints).await;
-                let status = status(&watched);
                 let is_ready = self.is_ready.load(Ordering::Relaxed);
-                explain(&command, status, is_ready, &lock(&tail).text())
+                match end {
+                    Ok(status) => explain(&command, status, is_ready, &lock(&tail).text()),
+                    Err(why) => why,
+                }
             }
         };
         let lost = self.lost(cut, why);
+        // After word of this one, whose end is why.
+        self.branches.clear();
+        let Process::Own { child, watched } = process else { return Ended { shell: None, lost } };
         ended(&watched).await;
         Ended { shell: Some(child), lost }
+    }
+
+    /// Draws a key for all that is said from here on, and tells the agent.
+    async fn agree(&mut self, to: &mut Mouth) -> io::Result<()> {
+        let key = wire::random()?;
+        to.write(wire::encode(&key)?).await?;
+        let (sealer, opener) = seal::by_key(&key, Side::Launcher);
+        (to.sealer, self.from.opener) = (Some(sealer), Some(opener));
+        Ok(())
     }
 
     /// Tells the agent what is to be done, and passes on what it says; why it says no more, unless
@@ -367,6 +430,18 @@ impl Conversation {
                         *to = None;
                     }
                 }
+                Word::Passed { host, is_err, bytes } => {
+                    if let Some(branch) = self.branches.get_mut(&host) {
+                        branch.take(is_err, bytes);
+                    }
+                }
+                Word::Unopened { host, why } => {
+                    let why = format!("{why} (on host {})", self.task.host_name());
+                    self.end_branch(host, Err(why));
+                }
+                Word::Shut { host, status } => {
+                    self.end_branch(host, Ok(ExitStatus::from_raw(status.cast_signed())));
+                }
                 Word::Paused { number } => self.note(|answered| answered.paused = number),
                 Word::Looked { number, ranks } => {
                     self.note(|answered| (answered.looked, answered.seen) = (number, ranks));
@@ -378,6 +453,12 @@ impl Conversation {
                     self.tell(Said::Word(word));
                 }
             }
+        }
+    }
+
+    fn end_branch(&mut self, host: u32, how: Result<ExitStatus, String>) {
+        if let Some(branch) = self.branches.get_mut(&host) {
+            branch.end(how);
         }
     }
 
@@ -399,6 +480,23 @@ impl Conversation {
         let place = rank.checked_sub(self.task.first);
         let place = place.map(|place| place as usize * 2 + usize::from(is_err));
         place.unwrap_or(usize::MAX)
+    }
+}
+
+impl Process {
+    /// The status that it has ended with, if it does so soon; or why that is not to be had.
+    async fn end(&mut self) -> Result<Option<ExitStatus>, String> {
+        match self {
+            Process::Own { watched, .. } => {
+                let _ = tokio::time::timeout(PARTING, ended(watched)).await;
+                Ok(status(watched))
+            }
+            Process::Elsewhere { by, ended } => match tokio::time::timeout(PARTING, ended).await {
+                Ok(Ok(end)) => end.map(Some),
+                Ok(Err(_)) => Err(format!("host {by}, by which it is reached, is lost")),
+                Err(_) => Ok(None),
+            },
+        }
     }
 }
 
@@ -488,7 +586,7 @@ fn status(watched: &AsyncFd<OwnedFd>) -> Option<ExitStatus> {
     code.or(status.terminating_signal()).map(ExitStatus::from_raw)
 }
 
-async fn ended(watched: &AsyncFd<OwnedFd>) {
+pub(super) async fn ended(watched: &AsyncFd<OwnedFd>) {
     // An error says that it cannot be watched; it is waited for then.
     let _ = watched.readable().await;
 }
@@ -504,7 +602,7 @@ impl Complaints {
     /// Until a host is ready, that is kept for the sentence that says why it is not. Then each line
     /// is told once, and no more of them than the driver shows: a shell that prints without end
     /// would have signals, and what agents say, wait behind its lines.
-    async fn read(self, errors: Receiver, inputs: UnboundedSender<Input>) {
+    async fn read(self, errors: impl AsyncRead + Unpin, inputs: UnboundedSender<Input>) {
         let mut lines = BufReader::new(errors);
         let (mut line, mut told) = (Vec::new(), Notes::default());
         loop {

@@ -5,6 +5,8 @@
 
 mod address;
 mod agent;
+mod branch;
+mod copy;
 mod hello;
 mod input;
 mod join;
@@ -17,12 +19,14 @@ mod seal;
 mod streams;
 mod talk;
 mod task;
+mod tree;
 mod voice;
 
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -32,10 +36,12 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use self::copy::Sources;
 use self::input::{input_of, read_input};
-use self::link::{Answered, Ended, Said, Stream};
+use self::link::{Answered, Ended, Outlets, Said, Stream};
 use self::remote::shown;
 use self::talk::{Order, Task, Word};
+use self::tree::{Stem, Wires};
 use super::cpus::ranges;
 use super::driver::Input;
 use super::machine::{Event, Exit, PARTING_GRACE};
@@ -84,6 +90,8 @@ struct Link {
 enum Carrier {
     /// A remote shell, which leads a group.
     Shell(Pid),
+    /// A remote shell of another host, which is told.
+    Elsewhere(UnboundedSender<Order>, u32),
     /// A socket.
     Socket(OwnedFd),
     /// A remote shell that was reaped.
@@ -96,6 +104,8 @@ impl Link {
         // Fails when the group has no process left, or the connection has ended.
         match &self.carrier {
             Carrier::Shell(shell) => _ = kill_process_group(*shell, Signal::KILL),
+            // Fails when that host is gone.
+            Carrier::Elsewhere(by, host) => _ = by.send(Order::Shut { host: *host }),
             Carrier::Socket(socket) => _ = shutdown(socket, Shutdown::Both),
             Carrier::Gone => {}
         }
@@ -129,6 +139,8 @@ pub(super) struct Hosts {
     /// Input of rank 0, which is read when there is room on its way.
     input: Option<(Box<dyn Read + Send>, mpsc::Receiver<usize>)>,
     taken: Option<mpsc::Sender<usize>>,
+    /// What is copied to hosts, if that is wanted.
+    sources: Sources,
     is_started: bool,
     is_held: bool,
     is_over: bool,
@@ -137,6 +149,8 @@ pub(super) struct Hosts {
 /// How a host is reached.
 enum Way {
     Shell(Vec<OsString>),
+    /// The same, of another host.
+    Elsewhere(Vec<OsString>, Stem),
     /// The connection by which it has joined, if it has.
     Joined(Option<port::Connection>),
 }
@@ -146,7 +160,7 @@ impl Way {
     fn begin(
         self,
         task: Task,
-        outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
+        outlets: Outlets,
         told: link::Told,
     ) -> Result<(Carrier, link::Conversation), String> {
         match self {
@@ -154,14 +168,22 @@ impl Way {
                 let failed = |source| format!("{} cannot be started: {source}", shown(&command));
                 let shell = link::start(&command).map_err(failed)?;
                 let carrier = Carrier::Shell(Pid::from_child(&shell));
-                let begun = link::Conversation::by_shell(task, shell, &command, outputs, told);
+                let begun = link::Conversation::by_shell(task, shell, &command, outlets, told);
                 Ok((carrier, begun.map_err(failed)?))
+            }
+            Way::Elsewhere(command, stem) => {
+                let words = command.iter().map(|word| word.as_bytes().to_vec());
+                let (host, by) = (stem.host, stem.orders.clone());
+                // Fails when that host is gone.
+                let _ = by.send(Order::Open { host, command: words.collect() });
+                let begun = link::Conversation::by_another(task, stem, &command, outlets, told);
+                Ok((Carrier::Elsewhere(by, host), begun))
             }
             Way::Joined(None) => Err("it has joined another job, or left".to_owned()),
             Way::Joined(Some(connection)) => {
                 let failed = |source| format!("its connection cannot be used: {source}");
                 let socket = connection.stream.as_fd().try_clone_to_owned().map_err(failed)?;
-                let begun = link::Conversation::joined(task, connection, outputs, told);
+                let begun = link::Conversation::joined(task, connection, outlets, told);
                 Ok((Carrier::Socket(socket), begun.map_err(failed)?))
             }
         }
@@ -177,20 +199,23 @@ impl Hosts {
         spec: &Spec,
         remote: &Remote,
         name: &str,
-        programs: &[program::Found],
+        files: &[program::Found],
         processes: &mut Processes,
         inputs: &UnboundedSender<Input>,
     ) -> Result<(Hosts, Streams), RunError> {
         let system = |what| move |source| RunError::System { what, source };
         let agent = std::env::current_exe().map_err(system("asking where rma-run is"))?;
         let input = input_of(spec);
-        let (task, programs) = task::of_all(spec, remote, name, programs, input.is_some())?;
+        let (task, programs) = task::of_all(spec, remote, name, files, input.is_some())?;
         let mut hosts = Hosts::unconnected(&remote.hosts);
         let (taken, takes) = mpsc::channel();
         hosts.inputs = Some(inputs.clone());
+        if remote.copy {
+            hosts.sources = Sources::open(files)?;
+        }
         (hosts.taken, hosts.input) = (Some(taken), input.map(|input| (input, takes)));
         let mut streams = Vec::new();
-        for (host, part) in (0..).zip(&remote.hosts) {
+        for ((host, part), wires) in (0..).zip(&remote.hosts).zip(tree::wires(remote)) {
             let task = Task {
                 // Each has a name of its own: hosts may be containers that see each other's
                 // processes.
@@ -201,11 +226,26 @@ impl Hosts {
                 programs: task::with_ranks(&programs, &part.range()),
                 ..task.clone()
             };
-            let way = match &remote.connections {
-                Some(connections) => Way::Joined(connections.take(&part.name)),
-                None => Way::Shell(remote.command(&part.name, &agent)),
+            let Wires { orders, said, branches, stem } = wires;
+            let command = || remote.command(&part.name, &agent);
+            let way = match (&remote.connections, stem) {
+                (Some(connections), _) => Way::Joined(connections.take(&part.name)),
+                (None, Some(stem)) => Way::Elsewhere(command(), stem),
+                (None, None) => Way::Shell(command()),
             };
-            let (carrier, orders) = hosts.talk(task, part, way, inputs, &mut streams)?;
+            let mut outputs = Vec::new();
+            for rank in part.range() {
+                for stream in [Stream::Out, Stream::Err] {
+                    let (sender, relayed) = link::relay(rank, stream, orders.clone());
+                    outputs.push(sender);
+                    streams.push((rank, stream, relayed));
+                }
+            }
+            let failed = |why| RunError::Host { host: part.name.clone(), why, code: 1 };
+            let told = (inputs.clone(), Arc::clone(&hosts.answered));
+            let outlets = Outlets { outputs, branches };
+            let (carrier, conversation) = way.begin(task, outlets, told).map_err(failed)?;
+            hosts.conversations.spawn(conversation.carry_on(said));
             if let Carrier::Shell(shell) = carrier {
                 processes.add_helper(shell);
             }
@@ -226,31 +266,6 @@ impl Hosts {
         Ok((hosts, streams))
     }
 
-    fn talk(
-        &mut self,
-        task: Task,
-        part: &HostPart,
-        way: Way,
-        inputs: &UnboundedSender<Input>,
-        streams: &mut Streams,
-    ) -> Result<(Carrier, UnboundedSender<Order>), RunError> {
-        let (orders, said) = tokio::sync::mpsc::unbounded_channel();
-        let mut outputs = Vec::new();
-        for rank in part.range() {
-            for stream in [Stream::Out, Stream::Err] {
-                let (sender, relayed) = link::relay(rank, stream, orders.clone());
-                outputs.push(sender);
-                streams.push((rank, stream, relayed));
-            }
-        }
-        let host = part.name.clone();
-        let failed = |why| RunError::Host { host, why, code: 1 };
-        let told = (inputs.clone(), Arc::clone(&self.answered));
-        let (carrier, conversation) = way.begin(task, outputs, told).map_err(failed)?;
-        self.conversations.spawn(conversation.carry_on(said));
-        Ok((carrier, orders))
-    }
-
     /// A job on this machine.
     pub(super) fn none() -> Hosts {
         Hosts::unconnected(&[])
@@ -269,6 +284,7 @@ impl Hosts {
             looks: 0,
             input: None,
             taken: None,
+            sources: Sources::default(),
             is_started: false,
             is_held: false,
             is_over: false,
@@ -312,11 +328,17 @@ impl Hosts {
                 return Vec::new();
             }
             Word::Note { text } => return vec![Input::Note(text)],
+            Word::Lacks { first, at } => {
+                // Fails for a host that is gone.
+                let _ = link.orders.send(Order::Piece { bytes: self.sources.piece(first, at) });
+                return Vec::new();
+            }
             Word::Pmi { told: Told::Met { pairs } } => return self.meet(host, pairs),
             Word::Stranger { why } => return vec![Input::Refused(why)],
             // Told where they arrive.
             Word::Beat | Word::Paused { .. } | Word::Looked { .. } => return Vec::new(),
             Word::Output { .. } | Word::OutputEnded { .. } => return Vec::new(),
+            Word::Passed { .. } | Word::Unopened { .. } | Word::Shut { .. } => return Vec::new(),
             Word::Started { rank }
             | Word::Joined { rank }
             | Word::Part { rank, .. }
@@ -604,7 +626,7 @@ impl Hosts {
         self.order(|| Order::End { stuck: stuck.to_vec() });
         for link in self.links.iter().filter(|link| !link.is_ready && !link.is_lost) {
             // A shell may be about to log in. A host that has joined is told, and ends by itself.
-            if let Carrier::Shell(_) = link.carrier {
+            if let Carrier::Shell(_) | Carrier::Elsewhere(..) = link.carrier {
                 link.kill();
             }
         }

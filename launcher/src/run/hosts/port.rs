@@ -560,12 +560,12 @@ mod tests {
         // Far more than it takes.
         host.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         for _ in 0..2 {
-            let order: Order = seal::read(&host, HELLO_MAX, Some(&mut heard)).unwrap();
+            let order: Order = seal::read(&host, HELLO_MAX, &mut heard).unwrap();
             assert_eq!(order, Order::Beat);
         }
         let connection = connections.take("a").unwrap();
         drop(connection);
-        let ended = seal::read::<Order>(&host, HELLO_MAX, Some(&mut heard)).unwrap_err();
+        let ended = seal::read::<Order>(&host, HELLO_MAX, &mut heard).unwrap_err();
         assert!(wire::is_end(&ended), "one that was taken is left alone: {ended}");
     }
 }

@@ -21,15 +21,28 @@ pub struct Remote {
     pub shell: Option<Vec<OsString>>,
     /// A host that says nothing for so long is lost; so is the launcher for a host.
     pub silence: Duration,
+    /// So many hosts at most are reached by remote shells of this machine, and by those of each
+    /// host; 0: all by those of this machine.
+    pub fan_out: u32,
+    /// Programs that a host has not, or has of another build, are copied there.
+    pub copy: bool,
 }
 
+/// Hosts that one machine reaches by remote shells, unless another number is said.
+const FAN_OUT: u32 = 16;
 /// What ssh is asked for: never for a password.
 const SSH: [&str; 4] = ["ssh", "-T", "-o", "BatchMode=yes"];
 
 impl Remote {
     /// Those hosts, by ssh.
     pub fn new(hosts: Vec<HostPart>) -> Remote {
-        Remote { hosts, connections: None, shell: None, silence: Duration::from_secs(10) }
+        let silence = Duration::from_secs(10);
+        Remote { hosts, connections: None, shell: None, silence, fan_out: FAN_OUT, copy: false }
+    }
+
+    /// Whether a remote shell reaches that host, from wherever.
+    pub(super) fn is_by_shell(&self, host: &str) -> bool {
+        self.connections.is_none() && (self.shell.is_some() || host != "localhost")
     }
 
     /// The command that starts an agent.

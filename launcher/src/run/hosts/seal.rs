@@ -1,6 +1,5 @@
-//! Frames of a connection that no remote shell protects: each carries a number and a keyed
-//! checksum, so that what was altered, made up or sent before is not taken for a message. What is
-//! said is not hidden.
+//! Frames of a connection between hosts: each carries a number and a keyed checksum, so that what
+//! was altered, made up or sent before is not taken for a message. What is said is not hidden.
 
 use std::io;
 
@@ -33,6 +32,12 @@ pub(super) fn pair(
     };
     let opener = Opener::new(secret, launcher, host, other);
     (Sealer::new(secret, launcher, host, own), opener)
+}
+
+/// The same of a connection of a remote shell, by a key that the launcher has drawn for it and said
+/// there.
+pub(super) fn by_key(key: &[u8; 32], own: Side) -> (Sealer, Opener) {
+    pair(key, &[0; 32], &[0; 32], own)
 }
 
 /// A key for what one end says in one connection: both ends have drawn a nonce.
@@ -69,14 +74,6 @@ impl Sealer {
         frame.extend(number.to_le_bytes());
         frame.extend(checksum.0);
         frame
-    }
-}
-
-/// A frame as it goes where frames are sealed, or where a remote shell protects them.
-pub(super) fn sealed(sealer: &mut Option<Sealer>, frame: Vec<u8>) -> Vec<u8> {
-    match sealer {
-        Some(sealer) => sealer.seal(frame),
-        None => frame,
     }
 }
 
@@ -142,9 +139,8 @@ impl Opener {
 pub(super) fn read<T: crate::codec::Wire>(
     mut from: impl io::Read,
     max: usize,
-    opener: Option<&mut Opener>,
+    opener: &mut Opener,
 ) -> io::Result<T> {
-    let Some(opener) = opener else { return wire::read(from, max) };
     loop {
         let body = wire::read_body(&mut from, max + SEAL)?;
         if let Some(message) = opener.open(&body)? {
@@ -248,10 +244,10 @@ mod tests {
         }
         let (mut opener, mut from) = (opener(), &frames[..]);
         for expected in ["a", "b"] {
-            let text: String = read(&mut from, 64, Some(&mut opener)).unwrap();
+            let text: String = read(&mut from, 64, &mut opener).unwrap();
             assert_eq!(text, expected);
         }
-        assert!(wire::is_end(&read::<String>(from, 64, Some(&mut opener)).unwrap_err()));
+        assert!(wire::is_end(&read::<String>(from, 64, &mut opener).unwrap_err()));
         assert_eq!(opener.refused(), 2);
     }
 

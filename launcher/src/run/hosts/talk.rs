@@ -1,5 +1,5 @@
-//! What a launcher and the agent of a host say to each other: frames of the bootstrap's form, over
-//! the agent's standard input and output, or, sealed, over the connection by which it has joined.
+//! What a launcher and the agent of a host say to each other: sealed frames of the bootstrap's
+//! form, over the agent's standard input and output, or the connection by which it has joined.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::pmi::server::{Offer, Pairs, Told};
 use crate::wire::{self, RANKS_MAX};
 
 /// Changes whenever a message does.
-pub(super) const VERSION: u32 = 8;
+pub(super) const VERSION: u32 = 9;
 /// First line of an agent; what a login shell prints before it is skipped.
-pub(super) const GREETING: &str = "rma-run agent 8";
+pub(super) const GREETING: &str = "rma-run agent 9";
 /// What an agent of any version begins with.
 pub(super) const ANY_GREETING: &str = "rma-run agent ";
 /// How often each side says that it is there.
@@ -58,6 +58,8 @@ pub(super) struct Task {
     pub(super) has_input: bool,
     /// What the launcher's own file is.
     pub(super) launcher_print: Print,
+    /// Programs that are not there, or of another build, are to be copied.
+    pub(super) copies: bool,
     /// What ranks that speak PMI-1 are told, if that is served.
     pub(super) pmi: Option<Offer>,
 }
@@ -108,6 +110,15 @@ pub(super) enum Order {
     Broken { rank: u32 },
     /// Kill what is left, but for ranks that even that does not end; and end.
     End { stuck: Vec<u32> },
+    /// Start the agent of that host by that command, which is a remote shell, and pass on what it
+    /// prints.
+    Open { host: u32, command: Vec<Vec<u8>> },
+    /// For the standard input of that remote shell.
+    Pass { host: u32, bytes: Vec<u8> },
+    /// Kill that remote shell.
+    Shut { host: u32 },
+    /// The piece of a program that was asked for; nothing if there is none.
+    Piece { bytes: Vec<u8> },
 }
 
 /// From an agent.
@@ -202,6 +213,27 @@ pub(in super::super) enum Word {
         number: u32,
         ranks: Vec<Seen>,
     },
+    /// The remote shell to that host has printed this; nothing is the end.
+    Passed {
+        host: u32,
+        is_err: bool,
+        bytes: Vec<u8>,
+    },
+    /// It could not be started.
+    Unopened {
+        host: u32,
+        why: String,
+    },
+    /// It has ended with that status, as the kernel tells it.
+    Shut {
+        host: u32,
+        status: u32,
+    },
+    /// Give me the piece of the program with that first rank that begins there.
+    Lacks {
+        first: u32,
+        at: u64,
+    },
 }
 
 wire_struct!(Print { len, sum });
@@ -219,6 +251,7 @@ wire_struct!(Task {
     silence,
     has_input,
     launcher_print,
+    copies,
     pmi,
 });
 wire_struct!(TaskProgram { first, program, called, args, dir, env, print });
@@ -237,6 +270,10 @@ wire_enum!(Order {
     11 = Look { number: number },
     12 = Met { pairs: pairs },
     13 = Broken { rank: rank },
+    14 = Open { host: host, command: command },
+    15 = Pass { host: host, bytes: bytes },
+    16 = Shut { host: host },
+    17 = Piece { bytes: bytes },
 });
 wire_enum!(Word {
     0 = Ready { cpus: cpus, address: address },
@@ -262,6 +299,10 @@ wire_enum!(Word {
     20 = Pmi { told: told },
     21 = Card { rank: rank, card: card },
     22 = Query { rank: rank, of: of },
+    23 = Passed { host: host, is_err: is_err, bytes: bytes },
+    24 = Unopened { host: host, why: why },
+    25 = Shut { host: host, status: status },
+    26 = Lacks { first: first, at: at },
 });
 
 impl Task {

@@ -55,6 +55,7 @@ pub(super) fn of_all(
         silence: remote.silence,
         has_input,
         launcher_print: own,
+        copies: remote.copy,
         pmi: pmi::offer(spec, name, remote.hosts.iter().map(|part| part.ranks)),
     };
     Ok((task, programs))

@@ -4,7 +4,7 @@
 use crate::start::{LOOP_BACK, over_network, with_storage};
 use crate::{Config, StartError, Universe};
 use rma_core::transport::WorldRank;
-use rma_transport_ofi::{Directory, Told};
+use rma_transport_ofi::{Directory, JobSecret, Told};
 use rma_transport_shm::{Said, Shm, ShmConfig};
 use std::any::Any;
 use std::mem::forget;
@@ -81,8 +81,9 @@ where
         let said = |mine: &[u8]| exchange.all_gather(rank, mine);
         let (cards, told) = (cards.clone(), OnceLock::new());
         let directory = Arc::new(Here { cards, rank, told });
+        let network = (&config, LOOP_BACK, JobSecret::default());
         // SAFETY: as above.
-        let transport = unsafe { over_network(shm.into(), (&config, LOOP_BACK), directory, said) }?;
+        let transport = unsafe { over_network(shm.into(), network, directory, said) }?;
         forget(leaver);
         let universe = Universe::new(transport, with_storage(config.clone()))?;
         // A thread that ends takes no universe along that was forgotten.

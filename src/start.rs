@@ -6,7 +6,7 @@ use crate::local::Broken;
 use crate::{CollectiveError, Config, ConfigError, Source, TransportKind, Universe};
 use rma_core::transport::{Transport, WorldRank};
 use rma_launcher::{Client, Job, SettingSource, Start};
-use rma_transport_ofi::{Directory, OfiConfig, OfiJoinError, Told};
+use rma_transport_ofi::{Directory, JobSecret, OfiConfig, OfiJoinError, Told};
 use rma_transport_shm::{JoinError, Said, Shm, ShmConfig};
 use std::sync::Arc;
 
@@ -115,8 +115,9 @@ fn of_job(mut config: Config, client: Client) -> Result<Universe, StartError> {
     let near = launched::across(&client, shm);
     let directory = Arc::new(ByLauncher(client.clone()));
     let said = |mine: &[u8]| client.all_gather(mine);
+    let network = (&config, address, JobSecret(client.secret_of_messages()));
     // SAFETY: as above.
-    let transport = unsafe { over_network(near, (&config, address), directory, said) }?;
+    let transport = unsafe { over_network(near, network, directory, said) }?;
     let transport = launched::tell(client, transport);
     let universe = Universe::new(transport, with_storage(config))?;
     if job.explain && job.rank == 0 {
@@ -143,7 +144,8 @@ impl Directory for ByLauncher {
 /// The address of ranks that are all on this machine.
 pub(crate) const LOOP_BACK: &str = "127.0.0.1";
 
-/// Reaches ranks of other nodes as the configuration says, at that address of this machine.
+/// Reaches ranks of other nodes as the configuration says, at that address of this machine, with
+/// messages that are keyed with that secret.
 /// `exchange` is the all-gather of the job, and `directory` who knows where its ranks are.
 ///
 /// # Safety
@@ -151,7 +153,7 @@ pub(crate) const LOOP_BACK: &str = "127.0.0.1";
 /// `exchange` gives what the ranks of this job gave to theirs, by rank, and each rank joins once.
 pub(crate) unsafe fn over_network<D: Directory>(
     near: Transport,
-    (config, address): (&Config, &str),
+    (config, address, secret): (&Config, &str, JobSecret),
     directory: Arc<D>,
     exchange: impl FnOnce(&[u8]) -> Result<Said, D::Error>,
 ) -> Result<Transport, StartError>
@@ -164,7 +166,7 @@ where
     let filter = rma_launcher::provider_filter();
     let (provider, filter) = (config.provider(), filter.as_deref());
     let farewell = config.wait_timeout;
-    let network = OfiConfig { provider, filter, farewell, host: address };
+    let network = OfiConfig { provider, filter, farewell, secret, host: address };
     // SAFETY: forwarded to the caller.
     Ok(unsafe { rma_transport_ofi::join(near, &network, directory, exchange) }?)
 }

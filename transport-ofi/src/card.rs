@@ -8,8 +8,8 @@ use crate::sys::Atomics;
 pub(crate) enum Card {
     /// It can be reached.
     Open {
-        /// The job's number, of rank 0; of others, nothing.
-        number: u64,
+        /// What the job's key is made of, of rank 0; of others, zeros.
+        seed: Seed,
         provider: String,
         /// Bytes of an address.
         address_len: u16,
@@ -22,16 +22,19 @@ pub(crate) enum Card {
     Closed(String),
 }
 
+/// A random number that no other job has.
+pub(crate) type Seed = [u8; 32];
+
 const OPEN: u8 = 1;
 const CLOSED: u8 = 2;
 
 impl Card {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         match self {
-            Self::Open { number, provider, address_len, has_memory, atomics } => {
+            Self::Open { seed, provider, address_len, has_memory, atomics } => {
                 let mut bytes = vec![OPEN, u8::from(*has_memory)];
                 bytes.extend(atomics.to_bytes());
-                bytes.extend(number.to_le_bytes());
+                bytes.extend(seed);
                 bytes.extend(address_len.to_le_bytes());
                 bytes.extend(provider.as_bytes());
                 bytes
@@ -46,10 +49,10 @@ impl Card {
             (&OPEN, rest) => {
                 let (has_memory, rest) = rest.split_first()?;
                 let (atomics, rest) = rest.split_first_chunk()?;
-                let (number, rest) = rest.split_first_chunk()?;
+                let (seed, rest) = rest.split_first_chunk()?;
                 let (address_len, name) = rest.split_first_chunk()?;
                 Some(Self::Open {
-                    number: u64::from_le_bytes(*number),
+                    seed: *seed,
                     provider: str::from_utf8(name).ok()?.to_owned(),
                     address_len: u16::from_le_bytes(*address_len),
                     has_memory: *has_memory == 1,
@@ -69,9 +72,9 @@ mod tests {
 
     #[test]
     fn a_card_is_what_it_was() {
-        let (number, provider) = (7 << 40, "tcp;ofi_rxm".to_owned());
+        let (seed, provider) = ([7; 32], "tcp;ofi_rxm".to_owned());
         let atomics = Atomics::from_bytes([1, 2, 3, 4, 5, 6]);
-        let open = Card::Open { number, provider, address_len: 300, has_memory: true, atomics };
+        let open = Card::Open { seed, provider, address_len: 300, has_memory: true, atomics };
         let closed = Card::Closed("no libfabric".to_owned());
         for card in [open.clone(), closed] {
             assert_eq!(Card::parse(&card.to_bytes()), Some(card));

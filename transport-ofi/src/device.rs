@@ -317,7 +317,7 @@ unsafe impl Remote for Memory {
         _: Option<RemoteKey>,
     ) -> Result<Box<dyn Registration>, RegisterError> {
         let device = &*self.0;
-        let key = crate::join::random().map_err(|errno| {
+        let key = crate::join::random().map(u64::from_le_bytes).map_err(|errno| {
             let errno = errno.raw_os_error();
             RegisterError::System { call: "getrandom", errno }
         })?;

@@ -2,10 +2,11 @@
 #![allow(unsafe_code)] // room: composes transports, declares what a caller promises
 
 use crate::book::{self, Book, Directory};
-use crate::card::Card;
+use crate::card::{Card, Seed};
 use crate::device::{Device, Memory};
 use crate::objects::{Doze, Line, Membership};
 use crate::port::{MESSAGE_MAX, Port, RECEIVES, SENDS, SLOT_BYTES, SLOTS};
+use crate::seal::{JobKey, JobSecret};
 use crate::sys::{Atomics, Caps, Endpoint, Opened, Passive, Slot};
 use crate::watcher::{Bell, FAREWELL};
 use crate::{Libfabric, Offer, OfiError, Wanted, choose};
@@ -23,6 +24,8 @@ pub struct OfiConfig<'a> {
     /// How long a rank that leaves waits for peers to confirm what it sent them; 10 s at most, and
     /// if `None`.
     pub farewell: Option<Duration>,
+    /// What the tags of messages are keyed with.
+    pub secret: JobSecret,
     /// The address of this host that peers reach; given to providers whose addresses are those of
     /// the internet.
     pub host: &'a str,
@@ -192,7 +195,7 @@ pub unsafe fn join<D: Directory>(
             None
         }
     };
-    let its = (job.rank, told.job);
+    let its = (job.rank, JobKey::new(&config.secret, &told.seed));
     let farewell = config.farewell.unwrap_or(FAREWELL).min(FAREWELL);
     let port = Port::new(ends, its, book, members, bells, (device, farewell));
     let port = Arc::new(port);
@@ -216,18 +219,18 @@ pub unsafe fn join<D: Directory>(
 }
 
 /// Rank 0's is the job's; what others say alike is told once.
-fn number_of(rank: WorldRank) -> rustix::io::Result<u64> {
-    if rank == WorldRank(0) { random() } else { Ok(0) }
+fn seed_of(rank: WorldRank) -> rustix::io::Result<Seed> {
+    if rank == WorldRank(0) { random() } else { Ok(Seed::default()) }
 }
 
 /// What this rank has, and what it tells the others of that.
 fn introduce(rank: WorldRank, config: &OfiConfig<'_>) -> (Card, Result<Found, OfiError>) {
-    match number_of(rank).map_err(OfiError::random).and_then(|number| Ok((number, open(config)?))) {
-        Ok((number, opened)) => {
+    match seed_of(rank).map_err(OfiError::random).and_then(|seed| Ok((seed, open(config)?))) {
+        Ok((seed, opened)) => {
             let address_len = opened.ends.0.address().len() as u16;
             let (provider, has_memory) = (opened.provider.clone(), opened.no_memory.is_none());
             let atomics = opened.opened.atomics();
-            (Card::Open { number, provider, address_len, has_memory, atomics }, Ok(opened))
+            (Card::Open { seed, provider, address_len, has_memory, atomics }, Ok(opened))
         }
         Err(error) => (Card::Closed(error.to_string()), Err(error)),
     }
@@ -274,8 +277,8 @@ fn network<E>(
 /// What all cards say.
 #[derive(Debug, PartialEq, Eq)]
 struct Told {
-    /// The job's number.
-    job: u64,
+    /// What the job's key is made of.
+    seed: Seed,
     /// The first rank whose memory is not reached, if there is one.
     without_memory: Option<WorldRank>,
     /// What the providers of all ranks combine.
@@ -292,7 +295,7 @@ fn read<E>(
     if all != size as usize {
         return Err(OfiJoinError::Count { got: all, size });
     }
-    let (mut job, mut at) = (None, 0);
+    let (mut of_job, mut at) = (None, 0);
     let (mut without_memory, mut of_all) = (None, None);
     for (count, card) in said {
         let rank = WorldRank(at);
@@ -304,10 +307,10 @@ fn read<E>(
                     mine: mine.to_owned(),
                 });
             }
-            Some(Card::Open { number, address_len, has_memory, atomics, .. })
+            Some(Card::Open { seed, address_len, has_memory, atomics, .. })
                 if usize::from(address_len) == len =>
             {
-                job.get_or_insert(number);
+                of_job.get_or_insert(seed);
                 without_memory = without_memory.or((!has_memory).then_some(rank));
                 of_all = Some(of_all.map_or(atomics, |of_all: Atomics| of_all.and(atomics)));
             }
@@ -317,7 +320,8 @@ fn read<E>(
         at += count;
     }
     let atomics = of_all.unwrap_or_default();
-    job.map(|job| Told { job, without_memory, atomics }).ok_or(OfiJoinError::Count { got: 0, size })
+    let told = of_job.map(|seed| Told { seed, without_memory, atomics });
+    told.ok_or(OfiJoinError::Count { got: 0, size })
 }
 
 /// What `explain` says of it.
@@ -335,15 +339,15 @@ fn describe(
     };
     format!(
         "ofi: provider {provider} of libfabric {major}.{minor} at {address}, messages up to \
-         {MESSAGE_MAX} bytes, {RECEIVES} slots for those that arrive and {SENDS} for those that \
-         leave; progress is {progress}, and by a thread that {watch} while no thread of the rank \
-         looks"
+         {MESSAGE_MAX} bytes, each with a tag of the job (HighwayHash), {RECEIVES} slots for those \
+         that arrive and {SENDS} for those that leave; progress is {progress}, and by a thread \
+         that {watch} while no thread of the rank looks"
     )
 }
 
-/// A number that no other job has.
-pub(crate) fn random() -> rustix::io::Result<u64> {
-    let mut bytes = [0; 8];
+/// Bytes that nobody guesses.
+pub(crate) fn random<const N: usize>() -> rustix::io::Result<[u8; N]> {
+    let mut bytes = [0; N];
     let mut filled = 0;
     while filled < bytes.len() {
         let flags = rustix::rand::GetRandomFlags::empty();
@@ -353,7 +357,7 @@ pub(crate) fn random() -> rustix::io::Result<u64> {
             Err(errno) => return Err(errno),
         }
     }
-    Ok(u64::from_le_bytes(bytes))
+    Ok(bytes)
 }
 
 #[cfg(test)]

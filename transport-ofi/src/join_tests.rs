@@ -1,14 +1,17 @@
 //! What ranks tell each other when they join.
 
-use super::{OfiJoinError, Told, number_of, read};
-use crate::card::Card;
+use super::{OfiJoinError, Told, read, seed_of};
+use crate::card::{Card, Seed};
 use crate::sys::Atomics;
 use rma_core::transport::WorldRank;
 
+const SEED: Seed = [5; 32];
+const NONE: Seed = [0; 32];
+
 /// The card of a rank whose addresses have two bytes.
-fn open(number: u64) -> Card {
+fn open(seed: Seed) -> Card {
     let (provider, atomics) = ("tcp".to_owned(), Atomics::default());
-    Card::Open { number, provider, address_len: 2, has_memory: true, atomics }
+    Card::Open { seed, provider, address_len: 2, has_memory: true, atomics }
 }
 
 fn one(card: &Card) -> (u32, Vec<u8>) {
@@ -32,9 +35,9 @@ fn gathered(cards: impl Iterator<Item = Card>) -> Vec<(u32, Vec<u8>)> {
 }
 
 #[test]
-fn the_number_of_a_job_is_that_of_its_first_rank() {
-    let said = [one(&open(5)), one(&open(0))];
-    let told = Told { job: 5, without_memory: None, atomics: Atomics::default() };
+fn the_key_of_a_job_is_made_by_its_first_rank() {
+    let said = [one(&open(SEED)), one(&open(NONE))];
+    let told = Told { seed: SEED, without_memory: None, atomics: Atomics::default() };
     assert_eq!(cards(&said, 2).unwrap(), told);
 }
 
@@ -42,7 +45,7 @@ fn the_number_of_a_job_is_that_of_its_first_rank() {
 #[test]
 fn what_is_told_is_as_much_in_a_large_job() {
     let [small, large] = [16, 256].map(|size| {
-        let said = gathered((0..size).map(|rank| open(number_of(WorldRank(rank)).unwrap())));
+        let said = gathered((0..size).map(|rank| open(seed_of(WorldRank(rank)).unwrap())));
         cards(&said, size).unwrap();
         said.into_iter().map(|(_, card)| card).collect::<Vec<_>>()
     });
@@ -53,11 +56,11 @@ fn what_is_told_is_as_much_in_a_large_job() {
 /// A device is one of all ranks: what each makes windows with.
 #[test]
 fn the_first_rank_without_a_device_is_told() {
-    let mut said = [5, 0, 0].map(|number| one(&open(number)));
+    let mut said = [SEED, NONE, NONE].map(|seed| one(&open(seed)));
     for rank in [2, 1] {
         let (provider, atomics) = ("tcp".to_owned(), Atomics::default());
         let has_memory = false;
-        let without = Card::Open { number: 0, provider, address_len: 2, has_memory, atomics };
+        let without = Card::Open { seed: NONE, provider, address_len: 2, has_memory, atomics };
         said[rank as usize] = one(&without);
         assert_eq!(cards(&said, 3).unwrap().without_memory, Some(WorldRank(rank)));
     }
@@ -68,7 +71,7 @@ fn the_first_rank_without_a_device_is_told() {
 fn atomics_are_those_of_all_ranks() {
     let said = [[7, 0, 9, 0, 0, 0], [5, 1, 8, 0, 0, 0]].map(|bytes| {
         let (provider, atomics) = ("tcp".to_owned(), Atomics::from_bytes(bytes));
-        one(&Card::Open { number: 7, provider, address_len: 2, has_memory: true, atomics })
+        one(&Card::Open { seed: SEED, provider, address_len: 2, has_memory: true, atomics })
     });
     let all = Atomics::from_bytes([5, 0, 8, 0, 0, 0]);
     assert_eq!(cards(&said, 2).unwrap().atomics, all);
@@ -76,10 +79,10 @@ fn atomics_are_those_of_all_ranks() {
 
 #[test]
 fn cards_that_do_not_fit_together_name_the_rank() {
-    let good = one(&open(5));
+    let good = one(&open(SEED));
     let with = |provider: &str, address_len| {
         let (provider, atomics) = (provider.to_owned(), Atomics::default());
-        one(&Card::Open { number: 0, provider, address_len, has_memory: true, atomics })
+        one(&Card::Open { seed: NONE, provider, address_len, has_memory: true, atomics })
     };
     let text = cards(&[good.clone(), with("efa", 2)], 2).unwrap_err().to_string();
     assert!(text.starts_with("rank 1 uses provider \"efa\", this one \"tcp\": name"), "{text}");

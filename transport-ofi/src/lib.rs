@@ -29,6 +29,7 @@ mod patience;
 mod port;
 mod queue;
 mod raw;
+mod seal;
 mod sys;
 mod turns;
 mod watcher;
@@ -40,4 +41,5 @@ pub use join::{OfiConfig, OfiJoinError, join};
 pub use offer::{Keys, Offer, Progress};
 #[doc(hidden)]
 pub use raw::{RawLink, RawMemory};
+pub use seal::JobSecret;
 pub use sys::Libfabric;

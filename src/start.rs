@@ -165,8 +165,8 @@ where
     }
     let filter = rma_launcher::provider_filter();
     let (provider, filter) = (config.provider(), filter.as_deref());
-    let farewell = config.wait_timeout;
-    let network = OfiConfig { provider, filter, farewell, secret, host: address };
+    let wait_timeout = config.wait_timeout;
+    let network = OfiConfig { provider, filter, wait_timeout, secret, host: address };
     // SAFETY: forwarded to the caller.
     Ok(unsafe { rma_transport_ofi::join(near, &network, directory, exchange) }?)
 }

@@ -15,7 +15,6 @@
 //! ```
 
 mod book;
-mod card;
 mod choice;
 mod device;
 mod error;
@@ -27,6 +26,7 @@ mod objects;
 mod offer;
 mod patience;
 mod port;
+mod profile;
 mod queue;
 mod raw;
 mod seal;

@@ -128,6 +128,8 @@ pub(crate) struct Port {
     broken: AtomicU64,
     /// Questions of keys that were not answered; who asked does so again.
     dropped: AtomicU64,
+    /// Peers that leave and were not told that all has arrived: they wait until they have enough.
+    untold: AtomicU64,
     pub(crate) leave: Mutex<Leave>,
     /// Peers that leave may have to be answered.
     pub(crate) due: AtomicBool,
@@ -199,6 +201,7 @@ impl Port {
             repeated: AtomicU64::new(0),
             broken: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            untold: AtomicU64::new(0),
             leave: Mutex::new(Leave::Stays),
             due: AtomicBool::new(false),
             queried: Mutex::default(),
@@ -259,6 +262,10 @@ impl Port {
         let dropped = self.dropped.load(Relaxed);
         if dropped > 0 {
             text += &format!("; left {dropped} questions of keys without an answer");
+        }
+        let untold = self.untold.load(Relaxed);
+        if untold > 0 {
+            text += &format!("; left {untold} farewells without an answer");
         }
         text += &self.book.shown();
         for (rank, peer) in self.known() {
@@ -690,12 +697,15 @@ impl Port {
 
     /// False if it is to be tried again: a peer that cannot be told waits until it has enough.
     fn say_heard(&self, rank: WorldRank, peer: &Peer) -> bool {
-        match self.number(rank, peer) {
-            Ok(number) => {
-                self.submit((rank, number), peer, Kind::Heard, [&[], &[]]).unwrap_or(true)
-            }
-            Err(missing) => missing != Missing::Awaited,
-        }
+        let said = match self.number(rank, peer) {
+            Ok(number) => self.submit((rank, number), peer, Kind::Heard, [&[], &[]]).ok(),
+            Err(Missing::Awaited) => Some(false),
+            Err(Missing::Unknown(_)) => None,
+        };
+        said.unwrap_or_else(|| {
+            self.untold.fetch_add(1, Relaxed);
+            true
+        })
     }
 
     /// Tells peers that this rank leaves how many messages it sent them. Says whether all have

@@ -98,6 +98,8 @@ fn an_answer_that_goes_nowhere_is_counted() {
     assert!(one.say_of_key(OTHER, Kind::KeyTold, &[0; 17]));
     assert_eq!(one.lost.load(Acquire), NO_RANK);
     assert!(one.troubles().contains("left 1 questions of keys"), "{}", one.troubles());
+    assert!(one.say_heard(OTHER, &one.peer(OTHER)), "it is not tried again");
+    assert!(one.troubles().contains("left 1 farewells"), "{}", one.troubles());
 }
 
 /// So a thread that sleeps until there is room is woken.

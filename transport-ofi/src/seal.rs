@@ -1,8 +1,8 @@
 //! Tags and numbers of messages: who lacks the key of the job can make none, change none, and send
 //! none again. What is said is not hidden.
 
-use crate::card::Seed;
 use crate::frame::{NUMBER_AT, TAG};
+use crate::profile::Seed;
 use highway::{HighwayHash, HighwayHasher, Key};
 use hmac_sha256::HMAC;
 use rma_core::transport::WorldRank;

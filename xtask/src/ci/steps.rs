@@ -207,6 +207,34 @@ pub(super) const STEPS: &[Step] = &[
                 "explained",
             ])
             .tests_at_least(15),
+            cargo(&[
+                "test",
+                "-p",
+                "rma-conformance",
+                "--test",
+                "ofi_shm",
+                "--",
+                "atomics::",
+                "fence::",
+                "generated_programs",
+                "lock::",
+                "put_get::",
+            ])
+            .tests_at_least(50),
+            cargo(&[
+                "test",
+                "-p",
+                "rma-conformance",
+                "--test",
+                "ofi_udp",
+                "--",
+                "atomics::",
+                "fence::",
+                "generated_programs",
+                "lock::",
+                "put_get::",
+            ])
+            .tests_at_least(50),
             cargo(&["build", "--workspace", "--bins", "--examples"]),
             // Each test makes hosts, and its ranks share a CPU.
             cargo(&[

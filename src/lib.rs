@@ -44,6 +44,7 @@
 //! | windows | [`WindowBuilder::allocate`], [`Window`], [`View`], [`Sealed`] |
 //! | parts in one piece | [`WindowBuilder::allocate_shared`], [`Window::shared_query`] |
 //! | windows over memory you have | [`WindowBuilder::create`], [`Window::free_into`], [`RawPart`] |
+//! | networks: `rma-run --transport ofi` | [`OfiError`] (feature `network`, on) |
 //! | windows on files, block devices | [`OnStorage`], [`StorageMemory`] (feature `storage`, on) |
 //! | persistent windows | [`Root`], [`PersistentMemory`] (feature `storage`) |
 //! | memory attached later | [`WindowBuilder::create_dynamic`], [`Window::attach`], [`Attached`] |
@@ -69,6 +70,8 @@ mod error;
 pub mod guide;
 mod launched;
 mod local;
+#[cfg(feature = "network")]
+mod network;
 #[cfg(feature = "simulate")]
 mod simulate;
 #[cfg(feature = "simulate")]
@@ -113,6 +116,7 @@ pub use rma_storage::{
     StorageFactor, StorageHints, StorageMemory, StorageOrder, StoragePart, VersionSummary,
     WindowSummary,
 };
+#[cfg(feature = "network")]
 pub use rma_transport_ofi::{OfiError, OfiJoinError};
 pub use rma_transport_shm::JoinError;
 #[cfg(feature = "simulate")]

@@ -1,15 +1,18 @@
 //! Ranks as threads of this process: for tests and doctests.
 #![allow(unsafe_code)] // room: joins the ranks
 
-use crate::start::{LOOP_BACK, over_network, with_storage};
+#[cfg(feature = "network")]
+use crate::network;
+use crate::start::with_storage;
+#[cfg(not(feature = "network"))]
+use crate::start::without_network;
 use crate::{Config, StartError, Universe};
-use rma_core::transport::WorldRank;
-use rma_transport_ofi::{Directory, JobSecret, Told};
+use rma_core::transport::{Transport, WorldRank};
 use rma_transport_shm::{Said, Shm, ShmConfig};
 use std::any::Any;
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 
 /// Runs `body` as `ranks` ranks, threads of this process, over shared memory; returns what each
@@ -62,7 +65,6 @@ where
         return Err(StartError::NoRanks);
     }
     let exchange = Exchange::new(ranks);
-    let cards = Arc::new(Mutex::new(vec![Vec::new(); ranks as usize]));
     let available = || thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     let cores = config.cpus.unwrap_or_else(available);
     let first_panic = Mutex::new(None::<Box<dyn Any + Send>>);
@@ -78,12 +80,12 @@ where
         let leaver = Leaver(&exchange);
         // SAFETY: the exchange is this job's own; each of its threads has a rank, and joins once.
         let shm = unsafe { Shm::join(place, |mine| exchange.all_gather(rank, mine)) }?;
-        let said = |mine: &[u8]| exchange.all_gather(rank, mine);
-        let (cards, told) = (cards.clone(), OnceLock::new());
-        let directory = Arc::new(Here { cards, rank, told });
-        let network = (&config, LOOP_BACK, JobSecret::default());
+        let transport = Transport::from(shm);
+        #[cfg(feature = "network")]
         // SAFETY: as above.
-        let transport = unsafe { over_network(shm.into(), network, directory, said) }?;
+        let transport = unsafe { network::of_process(transport, &config, (&exchange, rank)) }?;
+        #[cfg(not(feature = "network"))]
+        without_network(&config)?;
         forget(leaver);
         let universe = Universe::new(transport, with_storage(config.clone()))?;
         // A thread that ends takes no universe along that was forgotten.
@@ -121,39 +123,13 @@ where
     Ok(results?.into_iter().flatten().collect())
 }
 
-/// What each rank of this process says of where it is reached.
-type Cards = Mutex<Vec<Vec<u8>>>;
-
-/// Where ranks of this process are reached, as one of them asks.
-struct Here {
-    cards: Arc<Cards>,
-    rank: u32,
-    told: OnceLock<Told>,
-}
-
-impl Directory for Here {
-    type Error = Broken;
-
-    fn publish(&self, card: &[u8], told: Told) -> Result<(), Broken> {
-        _ = self.told.set(told);
-        let mut cards = self.cards.lock().unwrap_or_else(PoisonError::into_inner);
-        cards[self.rank as usize] = card.to_vec();
-        Ok(())
-    }
-
-    fn query(&self, rank: WorldRank) -> bool {
-        let cards = self.cards.lock().unwrap_or_else(PoisonError::into_inner);
-        let card = cards.get(rank.0 as usize).cloned().unwrap_or_default();
-        drop(cards);
-        self.told.get().iter().for_each(|told| told(Some((rank, &card))));
-        true
-    }
-}
-
 /// The all-gather of ranks that are threads.
-struct Exchange {
+pub(crate) struct Exchange {
     state: Mutex<State>,
     changed: Condvar,
+    /// Where each is reached over a network.
+    #[cfg(feature = "network")]
+    pub(crate) cards: network::Cards,
 }
 
 struct State {
@@ -172,10 +148,15 @@ rma_core::debug_as_display!(Broken);
 impl Exchange {
     fn new(ranks: u32) -> Self {
         let state = State { said: vec![Vec::new(); ranks as usize], failed: false };
-        Self { state: Mutex::new(state), changed: Condvar::new() }
+        Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            #[cfg(feature = "network")]
+            cards: network::Cards::new(ranks),
+        }
     }
 
-    fn all_gather(&self, rank: u32, mine: &[u8]) -> Result<Said, Broken> {
+    pub(crate) fn all_gather(&self, rank: u32, mine: &[u8]) -> Result<Said, Broken> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let round = state.said[rank as usize].len();
         state.said[rank as usize].push(mine.to_vec());

@@ -3,11 +3,14 @@
 
 use crate::launched;
 use crate::local::Broken;
-use crate::{CollectiveError, Config, ConfigError, Source, TransportKind, Universe};
-use rma_core::transport::{Transport, WorldRank};
+#[cfg(feature = "network")]
+use crate::network;
+use crate::{CollectiveError, Config, ConfigError, Source, Universe};
+use rma_core::transport::WorldRank;
 use rma_launcher::{Client, Job, SettingSource, Start};
-use rma_transport_ofi::{Directory, JobSecret, OfiConfig, OfiJoinError, Told};
-use rma_transport_shm::{JoinError, Said, Shm, ShmConfig};
+#[cfg(feature = "network")]
+use rma_transport_ofi::OfiJoinError;
+use rma_transport_shm::{JoinError, Shm, ShmConfig};
 use std::sync::Arc;
 
 /// Why a rank could not start.
@@ -24,11 +27,19 @@ pub enum StartError {
     #[error(transparent)]
     Local(#[from] JoinError<Broken>),
     /// The ranks of the job could not reach each other by libfabric.
+    #[cfg(feature = "network")]
     #[error("joining by libfabric: {0}")]
     Network(#[from] OfiJoinError<rma_launcher::StartError>),
     /// The ranks of this process could not.
+    #[cfg(feature = "network")]
     #[error("joining by libfabric: {0}")]
     LocalNetwork(#[from] OfiJoinError<Broken>),
+    /// A network was asked for, and this program was built without the feature `network`.
+    #[error(
+        "transport ofi: this program was built without networks; build it with the feature \
+         `network` of rma, which is on by default"
+    )]
+    NoNetwork,
     /// A setting, or a hint of the whole job, cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -108,17 +119,16 @@ fn of_job(mut config: Config, client: Client) -> Result<Universe, StartError> {
         naps: config.naps,
     };
     let here = job.here();
-    let address = job.host.as_ref().map_or(LOOP_BACK, |host| &*host.address);
     // SAFETY: the launcher, which has proved that it is the job's own, lets one process be
     // each rank, and gathers what all of them say.
     let shm = unsafe { Shm::join_on_host(place, here, |mine| client.all_gather(mine)) }?;
     let near = launched::across(&client, shm);
-    let directory = Arc::new(ByLauncher(client.clone()));
-    let said = |mine: &[u8]| client.all_gather(mine);
-    let network = (&config, address, JobSecret(client.secret_of_messages()));
+    #[cfg(feature = "network")]
     // SAFETY: as above.
-    let transport = unsafe { over_network(near, network, directory, said) }?;
-    let transport = launched::tell(client, transport);
+    let near = unsafe { network::of_job(near, &config, &client) }?;
+    #[cfg(not(feature = "network"))]
+    without_network(&config)?;
+    let transport = launched::tell(client, near);
     let universe = Universe::new(transport, with_storage(config))?;
     if job.explain && job.rank == 0 {
         eprint!("{}", universe.explain());
@@ -126,49 +136,10 @@ fn of_job(mut config: Config, client: Client) -> Result<Universe, StartError> {
     Ok(universe)
 }
 
-/// The launcher of a job, which knows where its ranks are.
-struct ByLauncher(Arc<Client>);
-
-impl Directory for ByLauncher {
-    type Error = rma_launcher::StartError;
-
-    fn publish(&self, card: &[u8], told: Told) -> Result<(), Self::Error> {
-        self.0.publish(card, move |card| told(card.map(|(rank, card)| (WorldRank(rank), card))))
-    }
-
-    fn query(&self, rank: WorldRank) -> bool {
-        self.0.query(rank.0)
-    }
-}
-
-/// The address of ranks that are all on this machine.
-pub(crate) const LOOP_BACK: &str = "127.0.0.1";
-
-/// Reaches ranks of other nodes as the configuration says, at that address of this machine, with
-/// messages that are keyed with that secret.
-/// `exchange` is the all-gather of the job, and `directory` who knows where its ranks are.
-///
-/// # Safety
-///
-/// `exchange` gives what the ranks of this job gave to theirs, by rank, and each rank joins once.
-pub(crate) unsafe fn over_network<D: Directory>(
-    near: Transport,
-    (config, address, secret): (&Config, &str, JobSecret),
-    directory: Arc<D>,
-    exchange: impl FnOnce(&[u8]) -> Result<Said, D::Error>,
-) -> Result<Transport, StartError>
-where
-    StartError: From<OfiJoinError<D::Error>>,
-{
-    if config.transport != TransportKind::Ofi {
-        return Ok(near);
-    }
-    let filter = rma_launcher::provider_filter();
-    let (provider, filter) = (config.provider(), filter.as_deref());
-    let wait_timeout = config.wait_timeout;
-    let network = OfiConfig { provider, filter, wait_timeout, secret, host: address };
-    // SAFETY: forwarded to the caller.
-    Ok(unsafe { rma_transport_ofi::join(near, &network, directory, exchange) }?)
+/// Refuses a job whose ranks are to reach each other by what was not built.
+#[cfg(not(feature = "network"))]
+pub(crate) fn without_network(config: &Config) -> Result<(), StartError> {
+    if config.transport == crate::TransportKind::Ofi { Err(StartError::NoNetwork) } else { Ok(()) }
 }
 
 /// Windows of the job can lie on storage.

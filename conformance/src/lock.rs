@@ -152,6 +152,47 @@ pub fn asked_for(universe: &Universe) {
     window.free().unwrap();
 }
 
+/// Puts and accumulates under a lock that was asked for wait until the holder is gone, and their
+/// callers do not: others see what these do next. They are performed in order. S-E1
+pub fn queued(universe: &Universe) {
+    let world = universe.world();
+    let (rank, size) = (u64::from(world.rank()), u64::from(world.size()));
+    let (window, told) = (words(world, 2 * size as usize), words(world, 1));
+    let far = !reaches(universe, Rank(0));
+    let epoch = told.lock_all().unwrap();
+    if rank == 0 {
+        let held = locked(&window, Rank(0), LockKind::Exclusive);
+        let all_far = world.allreduce(&[0u64], Op::Sum).unwrap()[0];
+        told.local().wait_until(0, |seen: u64| seen == all_far).unwrap();
+        assert_eq!(local_words(&window), vec![0; 2 * size as usize], "the lock excludes them");
+        held.unlock().unwrap();
+    } else {
+        world.allreduce(&[u64::from(far)], Op::Sum).unwrap();
+        let lock = window.lock(Rank(0), LockKind::Exclusive).unwrap();
+        lock.accumulate(0, Op::Sum, &[1u64]).unwrap();
+        lock.put(size + rank, &[rank]).unwrap();
+        lock.accumulate(rank, Op::Replace, &[5u64]).unwrap();
+        lock.raccumulate(rank, Op::Sum, vec![rank]).unwrap().wait().unwrap();
+        let beyond = lock.put(2 * size, &[1u64]).unwrap_err();
+        assert!(matches!(beyond, RmaError::OutOfRange { .. }), "{beyond}");
+        if far {
+            epoch.fetch_and_op(Rank(0), 0, Op::Sum, 1u64).unwrap();
+        }
+        lock.flush().unwrap();
+        assert!(lock.fetch_and_op(0, Op::NoOp, 0u64).unwrap() > 0, "what waited is done");
+        lock.unlock().unwrap();
+    }
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    if rank == 0 {
+        let accumulated = (1..size).map(|rank| 5 + rank);
+        let expected = [size - 1].into_iter().chain(accumulated).chain(0..size);
+        assert_eq!(local_words(&window), expected.collect::<Vec<_>>());
+    }
+    told.free().unwrap();
+    window.free().unwrap();
+}
+
 /// Locks of two windows, in an order that all agree on, of which the second is had in every way
 /// that there is: none is asked for before the first is granted. S-E3
 pub fn several_windows(universe: &Universe) {

@@ -154,7 +154,7 @@ macro_rules! suite {
             lock {
                 exclusive_excludes(4), exclusive_excludes(8) as exclusive_excludes_of_8,
                 readers_coexist(4), readers_against_writers(4), several_targets(3),
-                several_targets_exclusively(3), asked_for(4), several_windows(4),
+                several_targets_exclusively(3), asked_for(4), queued(4), several_windows(4),
                 unchecked_below_a_lock(4), own_rank(4),
                 without_operations(3), no_check(3),
                 tried(3), timed(3), timed_in_line(4), requested(4), requested_while_held(3),

@@ -97,6 +97,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("storage/src/memory.rs", "maps files that windows lie on"),
     room("storage/src/memory_tests.rs", "loads and stores in mapped files"),
     room("storage/src/persistent/memory.rs", "vouches for the memory that it is made of"),
+    room("src/network.rs", "vouches for the exchanges, for libfabric"),
     room("src/start.rs", "vouches for the exchange of the launcher"),
     room("transport-ofi/src/device.rs", "promises Remote, takes registrations back"),
     room("transport-ofi/src/join.rs", "composes transports"),

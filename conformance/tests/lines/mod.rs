@@ -271,6 +271,8 @@ fn a_panic_does_not_wait_for_a_lock() {
         assert!(catch_unwind(panics).is_err() && !is_granted(universe));
         let lock = asked(universe, window);
         lock.put(0, &[1u64]).unwrap();
+        assert!(!is_granted(universe), "the put waits, and not its caller");
+        lock.flush().unwrap();
         assert!(is_granted(universe));
         lock.unlock().unwrap();
     });

@@ -46,9 +46,10 @@ fn a_lock_that_never_comes_times_out_and_is_taken_later() {
         let end = universe.transport().now() + Duration::from_millis(120);
         if held.is_none() {
             let lock = window.lock(Rank(0), LockKind::Exclusive).unwrap();
-            let error = lock.put(0, &[0u64]).unwrap_err();
+            lock.put(0, &[7u64]).unwrap();
+            let error = lock.flush().unwrap_err();
             // Whatever comes after it, and the end of the epoch.
-            assert_eq!(lock.flush(), Err(error));
+            assert_eq!(lock.put(0, &[7u64]), Err(error));
             assert_eq!(lock.unlock(), Err(error));
             let RmaError::Timeout { window: id, .. } = error else { panic!("{error}") };
             assert_eq!((id, error.class()), (window.id(), ErrorClass::Other));
@@ -67,6 +68,7 @@ fn a_lock_that_never_comes_times_out_and_is_taken_later() {
         }
         world.barrier().unwrap();
         if world.rank() == Rank(0) {
+            // Nothing that waited for the lock was performed.
             assert_eq!(window.local().load(0), Ok(3 * u64::from(world.size())));
         }
         window.free().unwrap();

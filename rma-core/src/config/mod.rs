@@ -57,7 +57,8 @@ pub struct Config {
     /// for this rank in the worst case, whatever the network does against congestion.
     pub credit_messages: usize,
     /// Largest put to a far target that is sent at once, in bytes. A larger one asks first, and
-    /// sends what the target grants. A window may have its own: hint `rma_eager_bytes`.
+    /// sends what the target grants. Also what is kept of operations under a far lock that is not
+    /// granted yet. A window may have its own: hint `rma_eager_bytes`.
     pub eager_bytes: usize,
     /// Bytes of such larger puts that may be on their way to this rank at once, from all origins
     /// together.

@@ -108,7 +108,7 @@ pub(super) const SETTINGS: [Setting; COUNT] = [
     number!(credit_messages: usize, counted(1, 256, "messages"),
         "messages of far operations that may be unanswered by one target"),
     number!(eager_bytes: usize, bytes(0),
-        "largest put to a far target that is sent at once; a larger one asks first"),
+        "largest put to a far target sent at once, and what is kept while a lock is awaited"),
     number!(rendezvous_bytes: u64, bytes(1),
         "bytes of larger puts on their way to one rank at once, from all origins"),
     Setting {

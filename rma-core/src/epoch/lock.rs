@@ -49,19 +49,21 @@ impl Window {
     /// A rank may hold locks of several targets. Locking [`Rank::NULL`] does nothing.
     ///
     /// The lock of this rank's part, and of one that load and store reach, is there on return.
-    /// That of another is asked for: operations, [`flush`](Lock::flush) and
-    /// [`unlock`](Lock::unlock) wait until it is granted, and fail if it cannot be. So does this
-    /// thread wait, before it asks for a further lock, of any window, and in each call that
-    /// synchronises ranks: locks that all take in the same order are granted in it. Nothing else
-    /// waits: a thread that protects more than the part by it, tells others by stores, channels or
-    /// a guard given away that it has the lock, or takes next what others may hold while they wait
-    /// for it (a mutex, a lock of its own making), flushes first (MPI 4.1, section 12.5.3).
+    /// That of another is asked for. Until it is granted, puts and accumulates of contiguous
+    /// elements wait in a queue, up to [`eager_bytes`](crate::Config::eager_bytes) of them; all
+    /// other operations, [`flush`](Lock::flush) and [`unlock`](Lock::unlock) return after that, and
+    /// fail if it cannot be. So does this thread wait, before it asks for a further lock, of any
+    /// window, and in each call that synchronises ranks: locks that all take in the same order are
+    /// granted in it. Nothing else waits: a thread that protects more than the part by it, tells
+    /// others by stores, channels or a guard given away that it has the lock, or takes next what
+    /// others may hold while they wait for it (a mutex, a lock of its own making), flushes first
+    /// (MPI 4.1, section 12.5.3).
     ///
     /// # Errors
     ///
-    /// What ends a wait for the lock, on return or, where it is asked for, of all that is done
-    /// under it: a holder of the lock died or left with it, the target left, or the deadline of
-    /// the configuration passed.
+    /// What ends a wait for the lock, on return or, where it is asked for, of all calls under it
+    /// that wait; what was queued is not done then: a holder of the lock died or left with it, the
+    /// target left, or the deadline of the configuration passed.
     ///
     /// [`RmaError::AlreadyLocked`] if this rank holds that lock, a thread of it waits for it, or an
     /// earlier unlock of it failed,

@@ -9,6 +9,7 @@ mod device;
 #[cfg(test)]
 mod device_tests;
 mod flush;
+mod grant;
 mod mapped;
 mod message;
 mod packed;
@@ -70,11 +71,14 @@ pub(crate) struct Left<'a> {
 }
 
 impl Window {
-    /// Performs a put or an accumulate. The origin's buffer is the caller's again on return.
-    /// S-H16 S-I2
+    /// Performs a put or an accumulate, or has it wait for the grant of a lock. The origin's buffer
+    /// is the caller's again on return. S-H16 S-I2
     #[cold]
     #[inline(never)]
     pub(crate) fn perform(&self, operation: &Operation<'_>) -> Result<(), RmaError> {
+        if self.queued(operation)? {
+            return Ok(());
+        }
         match self.execute(operation, Sink::none())? {
             None => Ok(()),
             Some(left) => self.update(operation, left),
@@ -112,8 +116,8 @@ impl Window {
         Ok(())
     }
 
-    /// Performs an operation if this rank can do it alone; otherwise says what is left, and has
-    /// done nothing.
+    /// Performs an operation, once the lock that it is under is granted, if this rank can do it
+    /// alone; otherwise says what is left, and has done nothing.
     pub(crate) fn execute<'a>(
         &self,
         operation: &Operation<'a>,
@@ -123,6 +127,16 @@ impl Window {
             return Ok(None);
         }
         self.check_operation(operation, &sink)?;
+        self.wait_for_grant(operation.target)?;
+        self.execute_granted(operation, sink)
+    }
+
+    /// As [`execute`](Self::execute), of one that was checked and waits for no lock.
+    fn execute_granted<'a>(
+        &self,
+        operation: &Operation<'a>,
+        sink: Sink<'_>,
+    ) -> Result<Option<Left<'a>>, RmaError> {
         let (route, there) = self.route(operation)?;
         match route {
             Route::Null => {}

@@ -2,6 +2,7 @@
 //!
 //! Operands and results are bytes: code of the elements' type, of which there are many copies, is
 //! what combines one element, and [`BasicType::combine`].
+use super::atomic::WIDE;
 use super::strided::Area;
 use super::target::Span;
 use crate::element::{AtomicElement, BasicElement, BasicType, Op, Visitor};
@@ -87,7 +88,22 @@ impl Visitor for ByAtomics<'_> {
         let Self { part, row, op, operands, result } = self;
         let width = size_of::<E>();
         each_block(part, row, operands, result, |block, operands, mut result| {
-            for at in (0..row.len as usize).step_by(width) {
+            let (len, mut at) = (row.len as usize, 0);
+            while at < len {
+                // What is only looked at needs no exchange.
+                let several = operands.get(at..).and_then(<[u8]>::first_chunk);
+                let several = several.filter(|_| op != Op::NoOp && len - at >= WIDE);
+                let old = several.and_then(|operands| {
+                    block.part(at, WIDE)?.fetch_and_op_wide::<E>(op, operands)
+                });
+                if let Some(old) = old {
+                    let place = result.as_deref_mut().and_then(|it| it.get_mut(at..at + WIDE));
+                    if let Some(place) = place {
+                        place.copy_from_slice(&old);
+                    }
+                    at += WIDE;
+                    continue;
+                }
                 let here = at..at + width;
                 let operand = operands.get(here.clone()).map_or_else(E::zeroed, pod_read_unaligned);
                 let old = block.part(at, width).and_then(|one| one.fetch_and_op(op, operand));
@@ -95,6 +111,7 @@ impl Visitor for ByAtomics<'_> {
                 if let (Some(place), Some(old)) = (place, old) {
                     place.copy_from_slice(bytes_of(&old));
                 }
+                at += width;
             }
         });
     }

@@ -5,13 +5,18 @@
 //! where the model is played literally they are updated with their cell. On x86-64 they are an
 //! `AtomicU32`. If that races with an access to all eight, the language gives it no meaning; but
 //! the compiler's back end does (LLVM: atomics of different sizes may race, each is atomic for
-//! its bytes), and so does the machine: the half is updated, which is what the model says.
+//! its bytes), and so does the machine: the half is updated, which is what the model says. The same
+//! goes for two cells that are compared and swapped at once.
 #![allow(unsafe_code)]
 
 #[cfg(any(not(target_arch = "x86_64"), miri))]
 use super::cells;
 use super::copy::CellBounds;
 use crate::element::{AtomicElement, BasicElement, BasicType, Op};
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use bytemuck::{bytes_of, pod_read_unaligned};
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use core::arch::asm;
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64};
 
@@ -72,6 +77,87 @@ pub(crate) unsafe fn fetch_and_op<E: BasicElement>(
         BasicType::I64 => on!(AtomicI64, i64),
         _ => None,
     }
+}
+
+/// Bytes of several elements that the machine compares and swaps at once, where it can.
+pub(crate) const WIDE: usize = 16;
+
+/// Whether there is [`fetch_and_op_wide`].
+#[inline]
+pub(crate) fn has_wide() -> bool {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    return is_x86_feature_detected!("cmpxchg16b");
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    return false;
+}
+
+/// As [`fetch_and_op`], of all elements in [`WIDE`] bytes: each is combined as by an atomic of its
+/// own, which costs as much as one for all. `op` is defined on `E`.
+///
+/// # Safety
+///
+/// As [`fetch_and_op`], of [`WIDE`] bytes that are aligned to as many; and [`has_wide`].
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) unsafe fn fetch_and_op_wide<E: BasicElement>(
+    at: *mut u8,
+    op: Op,
+    operands: [u8; WIDE],
+) -> [u8; WIDE] {
+    // SAFETY: the second of the words that the caller vouches for.
+    let second = unsafe { at.add(8) };
+    let [low, high] = [at, second].map(|at| {
+        // SAFETY: mapped and aligned, by the contract; accessed atomically only.
+        let word = unsafe { AtomicU64::from_ptr(at.cast()) };
+        u128::from(word.load(SeqCst))
+    });
+    // Two loads may not belong together: it is a guess, which the exchange holds against what is
+    // there.
+    let mut old = high << 64 | low;
+    loop {
+        let mut new = old.to_le_bytes();
+        let places = new.chunks_exact_mut(size_of::<E>());
+        for (place, operand) in places.zip(operands.chunks_exact(size_of::<E>())) {
+            let combined = E::combine(op, pod_read_unaligned(place), pod_read_unaligned(operand));
+            place.copy_from_slice(bytes_of(&combined));
+        }
+        // SAFETY: as the caller's.
+        let seen = unsafe { compare_and_swap_wide(at, old, u128::from_le_bytes(new)) };
+        if seen == old {
+            return old.to_le_bytes();
+        }
+        old = seen;
+    }
+}
+
+/// Replaces `compare` by `swap` if that is what is there; returns what was there. Written out,
+/// because some builds turn the intrinsic into a call of a library that is not linked.
+///
+/// # Safety
+///
+/// As [`fetch_and_op_wide`].
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+unsafe fn compare_and_swap_wide(at: *mut u8, compare: u128, swap: u128) -> u128 {
+    let halves = |value: u128| [value as u64, (value >> 64) as u64];
+    let ([mut low, mut high], [swap_low, swap_high]) = (halves(compare), halves(swap));
+    // SAFETY: 16 bytes that are mapped and aligned to as many, and a machine that has the
+    // instruction, by the contract; that atomics of some of them may race with it, the module says.
+    // rbx, which is the compiler's own, has its value back at the end; the address is in rdi, which
+    // is not rbx.
+    unsafe {
+        asm!(
+            "xchg {swap_low}, rbx",
+            "lock cmpxchg16b xmmword ptr [rdi]",
+            "mov rbx, {swap_low}",
+            in("rdi") at,
+            swap_low = inout(reg) swap_low => _,
+            in("rcx") swap_high,
+            inout("rax") low,
+            inout("rdx") high,
+            options(nostack),
+        );
+    }
+    u128::from(high) << 64 | u128::from(low)
 }
 
 /// Replaces `compare` by `swap` if that is what is there; returns what was there.
@@ -172,6 +258,35 @@ mod tests {
         for op in [Op::MinLoc, Op::MaxLoc] {
             assert_eq!(fetch_and_op_alone(&mut 0i64, op, 1), None);
             assert_eq!(fetch_and_op_alone(&mut 0i32, op, 1), None);
+        }
+    }
+
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[test]
+    fn elements_that_are_combined_at_once_are_combined_each() {
+        #[repr(align(16))]
+        struct Aligned<T>(T);
+
+        if !has_wide() {
+            return;
+        }
+        let of = |numbers: [i32; 4]| -> [u8; WIDE] { bytemuck::cast(numbers) };
+        let ops = [
+            [Op::Sum, Op::Prod, Op::Min, Op::Max, Op::Replace, Op::BitAnd],
+            [Op::BitOr, Op::BitXor, Op::LogicalAnd, Op::LogicalOr, Op::LogicalXor, Op::NoOp],
+        ];
+        for op in ops.into_iter().flatten() {
+            let (before, operands) = ([-7, 0, i32::MAX, 6], [5, 3, 1, -2]);
+            let mut cells = Aligned(before);
+            // SAFETY: live and aligned, and nothing else touches them.
+            let old =
+                unsafe { fetch_and_op_wide::<i32>((&raw mut cells).cast(), op, of(operands)) };
+            assert_eq!(old, of(before));
+            for (place, cell) in cells.0.iter().enumerate() {
+                let mut alone = before[place];
+                fetch_and_op_alone(&mut alone, op, operands[place]);
+                assert_eq!(*cell, alone, "{op:?} at {place}");
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 //! address. Checked once, then plain arithmetic.
 #![allow(unsafe_code)]
 
+use super::atomic::WIDE;
 use super::copy::{self, CellBounds};
 use super::{atomic, fused, stores};
 use crate::element::{AtomicElement, BasicElement, BasicType, Op};
@@ -492,6 +493,29 @@ impl<'w> Span<'w> {
         let at = self.atomic::<E>()?;
         // SAFETY: mapped for the width, aligned, and `E` is atomic, as `atomic` checked.
         unsafe { atomic::fetch_and_op(at, op, operand, self.part) }
+    }
+
+    /// As [`fetch_and_op`](Self::fetch_and_op), of all elements in the first [`WIDE`] bytes;
+    /// `None` also if the machine cannot combine so many at once.
+    #[inline]
+    pub(crate) fn fetch_and_op_wide<E: BasicElement>(
+        self,
+        op: Op,
+        operands: &[u8; WIDE],
+    ) -> Option<[u8; WIDE]> {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if self.len >= WIDE
+            && self.is_aligned(WIDE)
+            && op.is_defined_on::<E>()
+            && atomic::has_wide()
+        {
+            let at = self.atomic::<E>()?;
+            // SAFETY: mapped for so many bytes, aligned to them, `E` is atomic and the machine has
+            // it, as was checked.
+            return Some(unsafe { atomic::fetch_and_op_wide::<E>(at, op, *operands) });
+        }
+        _ = (op, operands);
+        None
     }
 
     /// `None` if the span is misaligned or too short, or `E` is not

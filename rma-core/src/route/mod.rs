@@ -116,9 +116,21 @@ impl Window {
         Some((self.engine().transport.cma_with(owner)?, owner))
     }
 
-    /// The way of an operation, and the bytes that it is about, counted from the beginning of the
-    /// target's part. Waits for the post of a target in a start epoch, for the grant of its lock in
-    /// a lock epoch. S-G10
+    /// The process that has a target's part, how long that is, and which of its bytes an operation
+    /// is about, counted from its beginning. Waits for the post of a target in a start epoch.
+    /// S-G10
+    pub(crate) fn locate<'a>(
+        &self,
+        operation: &Operation<'a>,
+    ) -> Result<(WorldRank, u64, Side<'a>), RmaError> {
+        let target = operation.target;
+        let world = self.group().world_rank(target).ok_or_else(|| self.no_such_rank(target))?;
+        self.check_permit(operation.permit, target)?;
+        let (size, disp_unit) = self.part_of(target, world)?;
+        Ok((world, size, self.place(operation, size, disp_unit)?))
+    }
+
+    /// The way of an operation, whose target exists, and the bytes that it is about.
     pub(crate) fn route<'a>(
         &self,
         operation: &Operation<'a>,
@@ -127,11 +139,7 @@ impl Window {
         if target == Rank::NULL {
             return Ok((Route::Null, operation.there));
         }
-        let world = self.group().world_rank(target).ok_or_else(|| self.no_such_rank(target))?;
-        self.check_permit(operation.permit, target)?;
-        self.wait_for_grant(target)?;
-        let (size, disp_unit) = self.part_of(target, world)?;
-        let there = self.place(operation, size, disp_unit)?;
+        let (world, size, there) = self.locate(operation)?;
         let Some((low, high)) = there.hull() else { return Ok((Route::Null, there)) };
         // `place` has seen that both are positions in a part.
         let (low, len) = (low as u64, (high - low) as u64);

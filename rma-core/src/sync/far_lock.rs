@@ -78,8 +78,8 @@ impl Window {
     }
 
     /// Takes the lock of `target`, waiting in line if need be, and until then at most. That of a
-    /// far target, if no time is given, is only asked for: what is done under it
-    /// [waits](Self::wait_for_grant). Loads and stores, the owner's too, do not. S-E1 S-E4 S-E13
+    /// far target, if no time is given, is only asked for: what is done under it waits. Loads and
+    /// stores, the owner's too, do not. S-E1 S-E4 S-E13
     pub(crate) fn lock_at_home(
         &self,
         target: Rank,
@@ -95,33 +95,6 @@ impl Window {
         self.far.add_ungranted(ungranted.clone());
         grant::expect(&(ungranted as Arc<dyn Grant>));
         Ok(())
-    }
-
-    /// Returns when the lock of `target` is granted, if it was asked for; an error if it cannot be,
-    /// which everything under that lock ends in.
-    #[inline]
-    pub(crate) fn wait_for_grant(&self, target: Rank) -> Result<(), RmaError> {
-        self.far.ungranted(target).map_or(Ok(()), |ungranted| self.wait_for_ungranted(ungranted))
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn wait_for_ungranted(&self, ungranted: Arc<Ungranted>) -> Result<(), RmaError> {
-        let (target, slot) = (ungranted.target, ungranted.slot);
-        ungranted.come_by(None);
-        let end = ungranted.end_or(|| None);
-        grant::settle(&(ungranted as Arc<dyn Grant>));
-        match end {
-            Some(LockEnd::Failed(error)) => Err(self.wait_failed(error)),
-            Some(LockEnd::Freed) => Err(RmaError::Freed { window: self.id(), target }),
-            // Another thread of the guard may have been quicker.
-            Some(LockEnd::Granted) | None => {
-                if self.far.take_ungranted(target).is_some() {
-                    self.far.add_granted(target, slot);
-                }
-                Ok(())
-            }
-        }
     }
 
     /// Does not wait for the grant of a lock whose guard goes in a panic: its holder may wait for

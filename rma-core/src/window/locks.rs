@@ -1,11 +1,13 @@
 //! What this rank knows of the locks of a window: `sync` takes them, `serve` runs those of homes.
 use super::Part;
 use crate::engine::WaitError;
+use crate::operation::OwnedOperation;
 use crate::protocol::global_lock::Told;
 use crate::protocol::home::{Home, Passes};
 use crate::rank::Rank;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::vec::IntoIter;
 
 /// This rank's queue nodes. Their phase words say which are in use.
 #[derive(Debug, Default)]
@@ -32,6 +34,8 @@ pub(crate) struct Ungranted {
     /// Of the request.
     pub(crate) slot: u64,
     end: Mutex<Option<LockEnd>>,
+    /// What waits for the grant, in order; `None` once somebody has waited for it.
+    queue: Mutex<Option<Vec<OwnedOperation>>>,
 }
 
 /// What came of a lock that was asked for.
@@ -46,7 +50,30 @@ pub(crate) enum LockEnd {
 
 impl Ungranted {
     pub(crate) fn new(part: Weak<Part>, target: Rank, slot: u64) -> Self {
-        Self { part, target, slot, end: Mutex::default() }
+        Self { part, target, slot, end: Mutex::default(), queue: Mutex::new(Some(Vec::new())) }
+    }
+
+    /// Has an operation wait for the grant; false if there is no room in so many bytes, or it is
+    /// known what came of the lock.
+    pub(crate) fn queue(&self, operation: OwnedOperation, room: u64) -> bool {
+        if self.end_or(|| None).is_some() {
+            return false;
+        }
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(queue) = queue.as_mut() else { return false };
+        let footprint = |sum: u64, queued: &OwnedOperation| sum.saturating_add(queued.footprint());
+        if queue.iter().fold(operation.footprint(), footprint) > room {
+            return false;
+        }
+        queue.push(operation);
+        true
+    }
+
+    /// Hands what has waited to `perform`, while other threads of the guard wait, and lets no more
+    /// wait.
+    pub(crate) fn close<R>(&self, perform: impl FnOnce(IntoIter<OwnedOperation>) -> R) -> R {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        perform(queue.take().unwrap_or_default().into_iter())
     }
 
     /// Its end, which `find` finds; of several threads, one finds it for all.
@@ -73,5 +100,56 @@ impl Locks {
 
     pub(crate) fn passes(&self) -> MutexGuard<'_, Passes> {
         self.passes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::target::Permit;
+    use crate::operation::{Action, Operation, Side};
+
+    fn put(origin: &[u8]) -> Operation<'_> {
+        let (target, side) = (Rank(1), Side::dense(origin.len()));
+        Operation {
+            what: "a put",
+            action: Action::Put,
+            permit: Permit::All,
+            target,
+            disp: 3,
+            there: side,
+            origin,
+            from: side,
+        }
+    }
+
+    fn owned(origin: &[u8]) -> OwnedOperation {
+        OwnedOperation::of(&put(origin)).unwrap()
+    }
+
+    #[test]
+    fn operations_wait_in_order_as_far_as_there_is_room() {
+        let ungranted = Ungranted::new(Weak::new(), Rank(1), 7);
+        let room = owned(&[0; 8]).footprint() * 2;
+        let queued = [[1; 8], [2; 8], [3; 8]].map(|bytes| ungranted.queue(owned(&bytes), room));
+        assert_eq!(queued, [true, true, false]);
+        let first =
+            |queued: OwnedOperation| (queued.operation().disp, queued.operation().origin[0]);
+        let waited = ungranted.close(|queued| queued.map(first).collect::<Vec<_>>());
+        assert_eq!(waited, [(3, 1), (3, 2)]);
+        assert!(!ungranted.queue(owned(&[4; 8]), room), "nobody would perform it");
+    }
+
+    #[test]
+    fn nothing_waits_for_what_is_known() {
+        let ungranted = Ungranted::new(Weak::new(), Rank(1), 7);
+        ungranted.end_or(|| Some(LockEnd::Granted));
+        assert!(!ungranted.queue(owned(&[1]), u64::MAX));
+    }
+
+    #[test]
+    fn what_fetches_does_not_wait() {
+        let get = Operation { action: Action::Get, ..put(&[1]) };
+        assert!(OwnedOperation::of(&get).is_none());
     }
 }

@@ -1,0 +1,76 @@
+//! Operations under a lock of a far target, which was asked for and may not be granted yet: puts
+//! and accumulates of few bytes wait in a queue of that lock, so that their calls return; all
+//! others, a flush and unlock wait for the grant, and perform what waits there first. S-E1
+use crate::config::Hint;
+use crate::engine::grant::{self, Grant};
+use crate::error::RmaError;
+use crate::operation::{Operation, OwnedOperation, Sink};
+use crate::rank::Rank;
+use crate::window::{LockEnd, Ungranted, Window};
+use std::sync::Arc;
+
+impl Window {
+    /// Whether an operation waits, from now on, for the grant of the lock that it is under. What
+    /// is wrong with it is an error now, what becomes of it one of the call that waits.
+    pub(super) fn queued(&self, operation: &Operation<'_>) -> Result<bool, RmaError> {
+        let ungranted = self.far.ungranted(operation.target);
+        ungranted.map_or(Ok(false), |ungranted| self.queued_under(&ungranted, operation))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn queued_under(
+        &self,
+        ungranted: &Ungranted,
+        operation: &Operation<'_>,
+    ) -> Result<bool, RmaError> {
+        // Whether a dynamic window has such memory is for its target to say.
+        if self.part.regions.is_some() {
+            return Ok(false);
+        }
+        let Some(owned) = OwnedOperation::of(operation) else { return Ok(false) };
+        self.check_operation(operation, &Sink::none())?;
+        let (_, _, there) = self.locate(operation)?;
+        let base = self.alignment_of(operation.target);
+        if let Some((basic, base)) = operation.action.basic().zip(base) {
+            self.check_aligned(operation, base, there, basic)?;
+        }
+        Ok(ungranted.queue(owned, self.settings.hints.get(Hint::EagerBytes)))
+    }
+
+    /// Returns when the lock of `target` is granted, if it was asked for, and what waited for that
+    /// is performed; an error if it cannot be, which everything under that lock ends in.
+    #[inline]
+    pub(crate) fn wait_for_grant(&self, target: Rank) -> Result<(), RmaError> {
+        self.far.ungranted(target).map_or(Ok(()), |ungranted| self.wait_for_ungranted(ungranted))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_for_ungranted(&self, ungranted: Arc<Ungranted>) -> Result<(), RmaError> {
+        ungranted.come_by(None);
+        let (target, end) = (ungranted.target, ungranted.end_or(|| None));
+        let granted = match end {
+            Some(LockEnd::Failed(error)) => Err(self.wait_failed(error)),
+            Some(LockEnd::Freed) => Err(RmaError::Freed { window: self.id(), target }),
+            Some(LockEnd::Granted) | None => Ok(()),
+        };
+        // Other threads of the guard stay behind what they had queued.
+        let performed = ungranted.close(|mut queued| {
+            granted.and_then(|()| {
+                queued.try_for_each(|queued| {
+                    let operation = queued.operation();
+                    self.execute_granted(&operation, Sink::none())?
+                        .map_or(Ok(()), |left| self.update(&operation, left))
+                })
+            })
+        });
+        let is_granted = granted.is_ok();
+        let slot = ungranted.slot;
+        grant::settle(&(ungranted as Arc<dyn Grant>));
+        if is_granted && self.far.take_ungranted(target).is_some() {
+            self.far.add_granted(target, slot);
+        }
+        performed
+    }
+}

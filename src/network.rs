@@ -49,7 +49,8 @@ pub(crate) unsafe fn of_process(
 }
 
 /// Reaches ranks of other nodes as the configuration says, at that address of this machine, with
-/// messages that are keyed with that secret. `exchange` is the all-gather of the job, and `directory` who knows where its ranks are.
+/// messages that are keyed with that secret. `exchange` is the all-gather of the job, and
+/// `directory` who knows where its ranks are.
 ///
 /// # Safety
 ///

@@ -5,7 +5,7 @@ use crate::local::{Broken, Exchange};
 use crate::{Config, StartError, TransportKind};
 use rma_core::transport::{Transport, WorldRank};
 use rma_launcher::Client;
-use rma_transport_ofi::{Directory, OfiConfig, OfiJoinError, Told};
+use rma_transport_ofi::{Directory, JobSecret, OfiConfig, OfiJoinError, Told};
 use rma_transport_shm::Said;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -24,8 +24,10 @@ pub(crate) unsafe fn of_job(
 ) -> Result<Transport, StartError> {
     let address = client.job().host.as_ref().map_or(LOOP_BACK, |host| &*host.address);
     let said = |mine: &[u8]| client.all_gather(mine);
+    let secret = JobSecret(client.secret_of_messages());
+    let directory = Arc::new(ByLauncher(client.clone()));
     // SAFETY: forwarded to the caller.
-    unsafe { over_network(near, (config, address), Arc::new(ByLauncher(client.clone())), said) }
+    unsafe { over_network(near, (config, address, secret), directory, said) }
 }
 
 /// Reaches ranks of other nodes, as a rank of this process.
@@ -40,19 +42,22 @@ pub(crate) unsafe fn of_process(
 ) -> Result<Transport, StartError> {
     let said = |mine: &[u8]| exchange.all_gather(rank, mine);
     let here = Here { cards: exchange.cards.clone(), rank, told: OnceLock::new() };
+    // No other process has a way to what rank 0 says.
+    let network = (config, LOOP_BACK, JobSecret::default());
     // SAFETY: forwarded to the caller.
-    unsafe { over_network(near, (config, LOOP_BACK), Arc::new(here), said) }
+    unsafe { over_network(near, network, Arc::new(here), said) }
 }
 
-/// Reaches ranks of other nodes as the configuration says, at that address of this machine.
-/// `exchange` is the all-gather of the job, and `directory` who knows where its ranks are.
+/// Reaches ranks of other nodes as the configuration says, at that address of this machine, with
+/// messages that are keyed with that secret. `exchange` is the all-gather of the job, and
+/// `directory` who knows where its ranks are.
 ///
 /// # Safety
 ///
 /// `exchange` gives what the ranks of this job gave to theirs, by rank, and each rank joins once.
 unsafe fn over_network<D: Directory>(
     near: Transport,
-    (config, address): (&Config, &str),
+    (config, address, secret): (&Config, &str, JobSecret),
     directory: Arc<D>,
     exchange: impl FnOnce(&[u8]) -> Result<Said, D::Error>,
 ) -> Result<Transport, StartError>
@@ -64,8 +69,8 @@ where
     }
     let filter = rma_launcher::provider_filter();
     let (provider, filter) = (config.provider(), filter.as_deref());
-    let farewell = config.wait_timeout;
-    let network = OfiConfig { provider, filter, farewell, host: address };
+    let wait_timeout = config.wait_timeout;
+    let network = OfiConfig { provider, filter, wait_timeout, secret, host: address };
     // SAFETY: forwarded to the caller.
     Ok(unsafe { rma_transport_ofi::join(near, &network, directory, exchange) }?)
 }

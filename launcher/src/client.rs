@@ -342,6 +342,15 @@ impl Client {
         &self.job
     }
 
+    /// What the ranks of the job can key their messages with. Zeros under `rma-run` on several
+    /// hosts, each of which has a secret of its own.
+    pub fn secret_of_messages(&self) -> [u8; 32] {
+        match (&self.managed, &self.job.host) {
+            (None, Some(_)) => [0; 32],
+            _ => wire::mac(&self.settings.secret.0, &[b"rma messages 1"]).0,
+        }
+    }
+
     /// **Collective.** Exchanges a few bytes with every rank. The answer is ordered by rank, and
     /// tells of ranks in a row that say the same how many they are and what they say, once.
     ///

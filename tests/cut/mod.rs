@@ -33,7 +33,8 @@ pub(crate) fn hear() {
     println!("rank {} heard: {error}", world.rank().0);
 }
 
-/// Cuts the way once so many ranks are ready; each has to say what it heard.
+/// Cuts the way once so many ranks are ready; each has to say what it heard, and to end in order,
+/// which is how the job is to end, too.
 pub(crate) fn cut_when_ready(job: &mut Command, ranks: u32, cut: impl FnOnce()) {
     let mut job = job.stdout(Stdio::piped()).spawn().unwrap();
     let mut out = BufReader::new(job.stdout.take().unwrap());
@@ -46,11 +47,12 @@ pub(crate) fn cut_when_ready(job: &mut Command, ranks: u32, cut: impl FnOnce()) 
     cut();
     let mut rest = String::new();
     out.read_to_string(&mut rest).unwrap();
-    job.wait().unwrap();
+    let status = job.wait().unwrap();
     for rank in 0..ranks {
         let heard = format!("rank {rank} heard: ");
         let error = rest.lines().find_map(|line| line.split_once(&heard)).map(|(_, error)| error);
         let error = error.unwrap_or_else(|| panic!("{heard}nothing: {rest}"));
         assert!(error.contains("wait timeout") || error.contains("failed"), "{error}");
     }
+    assert!(status.success(), "{status}: {rest}");
 }

@@ -25,6 +25,7 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
 
 /// Slots of a queue, and bytes in each: what is larger moves memory of the program directly.
 pub(crate) const TRANSFERS: u32 = 64;
@@ -62,6 +63,8 @@ pub(crate) struct Device {
     /// Where peers are reached.
     pub(crate) book: Arc<Book>,
     limits: RemoteLimits,
+    /// How long a target may take to say whether it has a key.
+    pub(crate) wait_timeout: Option<Duration>,
     atomics: Atomics,
     pub(crate) members: Arc<dyn Members>,
     waker: Arc<OnceLock<Waker>>,
@@ -89,6 +92,7 @@ impl Device {
         opened: Opened,
         (provider, max_message, atomics): (&str, usize, Atomics),
         (passive, book): (Arc<Passive>, Arc<Book>),
+        wait_timeout: Option<Duration>,
         members: Arc<dyn Members>,
         (bell, waker): (Arc<Bell>, Arc<OnceLock<Waker>>),
     ) -> rustix::io::Result<Self> {
@@ -111,6 +115,7 @@ impl Device {
             costs: (core_of(provider) == "tcp").then_some(TCP_COSTS),
             book,
             limits,
+            wait_timeout,
             atomics,
             members,
             waker,
@@ -317,7 +322,7 @@ unsafe impl Remote for Memory {
         _: Option<RemoteKey>,
     ) -> Result<Box<dyn Registration>, RegisterError> {
         let device = &*self.0;
-        let key = crate::join::random().map_err(|errno| {
+        let key = crate::join::random().map(u64::from_le_bytes).map_err(|errno| {
             let errno = errno.raw_os_error();
             RegisterError::System { call: "getrandom", errno }
         })?;

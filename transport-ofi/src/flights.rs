@@ -50,6 +50,8 @@ pub(crate) struct Flights<S> {
     cancelled_at: FxHashMap<WorldRank, Instant>,
     /// When a peer was asked for a key, the last time.
     queried_at: FxHashMap<WorldRank, Instant>,
+    /// Since when a peer has answered none of its questions.
+    silent_from: FxHashMap<WorldRank, Instant>,
 }
 
 /// What a transfer does.
@@ -111,6 +113,7 @@ impl<S> Flights<S> {
             again: VecDeque::new(),
             cancelled_at: FxHashMap::default(),
             queried_at: FxHashMap::default(),
+            silent_from: FxHashMap::default(),
         }
     }
 
@@ -160,6 +163,7 @@ impl<S> Flights<S> {
         failed.queries = queries;
         if queries {
             self.queried_at.insert(failed.peer, now);
+            self.silent_from.entry(failed.peer).or_insert(now);
         }
         self.cancelled_at.insert(failed.peer, now);
         let is_later =
@@ -172,6 +176,17 @@ impl<S> Flights<S> {
     /// Whether anything is to be tried again.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.again.is_empty()
+    }
+
+    /// A target has answered a question.
+    pub(crate) fn heard(&mut self, peer: WorldRank) {
+        self.silent_from.remove(&peer);
+    }
+
+    /// Whether it waits for a target that has not answered for so long.
+    pub(crate) fn is_silent(&self, it: &UnderWay, now: Instant, patience: Duration) -> bool {
+        let from = self.silent_from.get(&it.peer).filter(|_| it.queries);
+        from.is_some_and(|from| now.saturating_duration_since(*from) >= patience)
     }
 
     /// A target says that it has a key: what waits for that is tried again.
@@ -198,9 +213,9 @@ impl<S> Flights<S> {
     /// Takes out one that waits and is meant.
     pub(crate) fn take_waiting(
         &mut self,
-        is_meant: impl Fn(&UnderWay) -> bool,
+        is_meant: impl Fn(&Self, &UnderWay) -> bool,
     ) -> Option<(S, UnderWay)> {
-        let place = self.again.iter().position(|(_, waiting)| is_meant(waiting))?;
+        let place = self.again.iter().position(|(_, waiting)| is_meant(self, waiting))?;
         self.again.remove(place)
     }
 

@@ -1,7 +1,18 @@
-//! What is in front of each message: whose job it is of, who sent it, and what it is.
+//! What is in front of each message: what proves that it is of the job ([`seal`](crate::seal)), who
+//! sent it, and what it is.
+
+use rma_core::transport::WorldRank;
 
 /// Bytes in front of a message.
-pub(crate) const HEADER: usize = 16;
+pub(crate) const HEADER: usize = 24;
+
+/// Bytes of the tag, which is first and of all that follows.
+pub(crate) const TAG: usize = 8;
+
+/// Where the number of the message is, a `u64`.
+pub(crate) const NUMBER_AT: usize = TAG;
+
+const FROM_AT: usize = NUMBER_AT + 8;
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,16 +32,15 @@ pub(crate) enum Kind {
     Here,
 }
 
-/// What stands in front.
+/// Who sent a message, and what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// A random number of the job: what does not have it is of another one.
-    pub(crate) job: u64,
-    pub(crate) from: u32,
+    pub(crate) from: WorldRank,
     pub(crate) kind: Kind,
 }
 
 impl Header {
+    /// As it stands in front of a message that is not sealed yet.
     pub(crate) fn to_bytes(self) -> [u8; HEADER] {
         let kind: u32 = match self.kind {
             Kind::Data => 1,
@@ -41,19 +51,16 @@ impl Header {
             Kind::Here => 6,
         };
         let mut bytes = [0; HEADER];
-        bytes[..8].copy_from_slice(&self.job.to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.from.to_le_bytes());
-        bytes[12..].copy_from_slice(&kind.to_le_bytes());
+        let (from, its_kind) = bytes[FROM_AT..].split_at_mut(4);
+        from.copy_from_slice(&self.from.0.to_le_bytes());
+        its_kind.copy_from_slice(&kind.to_le_bytes());
         bytes
     }
 
-    /// The header of a message of a job, and what follows. `None` if it is of another job, or of
-    /// no rank among `size`.
-    pub(crate) fn parse(message: &[u8], job: u64, size: u32) -> Option<(Self, &[u8])> {
+    /// The header of a message that claims to be of a rank among `size`, and what follows.
+    pub(crate) fn parse(message: &[u8], size: u32) -> Option<(Self, &[u8])> {
         let (head, rest) = message.split_first_chunk::<HEADER>()?;
-        let (its, head) = head.split_first_chunk::<8>()?;
-        let (from, kind) = head.split_first_chunk::<4>()?;
-        let its = u64::from_le_bytes(*its);
+        let (from, kind) = head[FROM_AT..].split_first_chunk()?;
         let kind = match u32::from_le_bytes(kind.try_into().ok()?) {
             1 => Kind::Data,
             2 => Kind::Farewell,
@@ -63,29 +70,29 @@ impl Header {
             6 => Kind::Here,
             _ => return None,
         };
-        let header = Self { job: its, from: u32::from_le_bytes(*from), kind };
-        (its == job && header.from < size).then_some((header, rest))
+        let header = Self { from: WorldRank(u32::from_le_bytes(*from)), kind };
+        (header.from.0 < size).then_some((header, rest))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{HEADER, Header, Kind};
+    use super::{FROM_AT, HEADER, Header, Kind};
+    use rma_core::transport::WorldRank;
 
     #[test]
     fn a_header_is_what_it_was() {
         let of_keys = [Kind::KeyQuery, Kind::KeyTold];
         for kind in [Kind::Data, Kind::Farewell, Kind::Heard, Kind::Here].into_iter().chain(of_keys)
         {
-            let header = Header { job: 0x0123_4567_89ab_cdef, from: 6, kind };
+            let header = Header { from: WorldRank(6), kind };
             let mut message = header.to_bytes().to_vec();
             message.extend(b"rest");
-            assert_eq!(Header::parse(&message, header.job, 7), Some((header, &b"rest"[..])));
-            assert_eq!(Header::parse(&message, header.job + 1, 7), None, "another job");
-            assert_eq!(Header::parse(&message, header.job, 6), None, "no rank of it");
-            assert_eq!(Header::parse(&message[..HEADER - 1], header.job, 7), None);
-            message[12] = 9;
-            assert_eq!(Header::parse(&message, header.job, 7), None, "no kind");
+            assert_eq!(Header::parse(&message, 7), Some((header, &b"rest"[..])));
+            assert_eq!(Header::parse(&message, 6), None, "no rank of it");
+            assert_eq!(Header::parse(&message[..HEADER - 1], 7), None);
+            message[FROM_AT + 4] = 9;
+            assert_eq!(Header::parse(&message, 7), None, "no kind");
         }
     }
 }

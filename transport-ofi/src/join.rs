@@ -2,10 +2,11 @@
 #![allow(unsafe_code)] // room: composes transports, declares what a caller promises
 
 use crate::book::{self, Book, Directory};
-use crate::card::Card;
 use crate::device::{Device, Memory};
 use crate::objects::{Doze, Line, Membership};
 use crate::port::{MESSAGE_MAX, Port, RECEIVES, SENDS, SLOT_BYTES, SLOTS};
+use crate::profile::{Profile, Seed};
+use crate::seal::{JobKey, JobSecret};
 use crate::sys::{Atomics, Caps, Endpoint, Opened, Passive, Slot};
 use crate::watcher::{Bell, FAREWELL};
 use crate::{Libfabric, Offer, OfiError, Wanted, choose};
@@ -20,9 +21,12 @@ pub struct OfiConfig<'a> {
     pub provider: Option<&'a str>,
     /// `FI_PROVIDER`, which libfabric obeys by itself.
     pub filter: Option<&'a str>,
-    /// How long a rank that leaves waits for peers to confirm what it sent them; 10 s at most, and
-    /// if `None`.
-    pub farewell: Option<Duration>,
+    /// How long a wait may last. A target that does not say for as long whether it has a key is
+    /// unreachable. A rank that leaves waits so long for peers to confirm what it sent them; 10 s
+    /// at most, and if `None`.
+    pub wait_timeout: Option<Duration>,
+    /// What the tags of messages are keyed with.
+    pub secret: JobSecret,
     /// The address of this host that peers reach; given to providers whose addresses are those of
     /// the internet.
     pub host: &'a str,
@@ -51,17 +55,17 @@ pub enum OfiJoinError<E> {
         "what rank {rank} says of its network cannot be used: run the same build of the program on \
          every rank"
     )]
-    Card {
+    Profile {
         /// That rank.
         rank: WorldRank,
     },
-    /// The bootstrap returned another number of cards than there are ranks.
+    /// The bootstrap returned another number of profiles than there are ranks.
     #[error(
-        "the exchange returned {got} cards for {size} ranks; start all ranks of a job with \
+        "the exchange returned {got} profiles for {size} ranks; start all ranks of a job with \
          the same launcher and size"
     )]
     Count {
-        /// Cards returned.
+        /// Profiles returned.
         got: usize,
         /// The number of ranks.
         size: u32,
@@ -179,7 +183,8 @@ pub unsafe fn join<D: Directory>(
         (None, None) => {
             let ends = (ends.0.clone(), book.clone());
             let its = (&*provider, max_message, told.atomics);
-            let device = Device::new(opened, its, ends, members.clone(), bells.clone());
+            let device =
+                Device::new(opened, its, ends, config.wait_timeout, members.clone(), bells.clone());
             let device = device.map_err(|errno| refused("an epoll", errno.raw_os_error()))?;
             Some(Arc::new(device))
         }
@@ -192,8 +197,8 @@ pub unsafe fn join<D: Directory>(
             None
         }
     };
-    let its = (job.rank, told.job);
-    let farewell = config.farewell.unwrap_or(FAREWELL).min(FAREWELL);
+    let its = (job.rank, JobKey::new(&config.secret, &told.seed));
+    let farewell = config.wait_timeout.unwrap_or(FAREWELL).min(FAREWELL);
     let port = Port::new(ends, its, book, members, bells, (device, farewell));
     let port = Arc::new(port);
     let membership = Arc::new(Membership(port.clone()));
@@ -211,25 +216,25 @@ pub unsafe fn join<D: Directory>(
     };
     // SAFETY: those of `near`, which is no more; sleep and members forward to it.
     let near = unsafe { Transport::from_parts(near) };
-    // SAFETY: both are this rank's; the cards are in the order of ranks, says the caller.
+    // SAFETY: both are this rank's; the profiles are in the order of ranks, says the caller.
     unsafe { near.beside(|waker| network(&port, waker, (what, is_crowded), membership)) }
 }
 
 /// Rank 0's is the job's; what others say alike is told once.
-fn number_of(rank: WorldRank) -> rustix::io::Result<u64> {
-    if rank == WorldRank(0) { random() } else { Ok(0) }
+fn seed_of(rank: WorldRank) -> rustix::io::Result<Seed> {
+    if rank == WorldRank(0) { random() } else { Ok(Seed::default()) }
 }
 
 /// What this rank has, and what it tells the others of that.
-fn introduce(rank: WorldRank, config: &OfiConfig<'_>) -> (Card, Result<Found, OfiError>) {
-    match number_of(rank).map_err(OfiError::random).and_then(|number| Ok((number, open(config)?))) {
-        Ok((number, opened)) => {
+fn introduce(rank: WorldRank, config: &OfiConfig<'_>) -> (Profile, Result<Found, OfiError>) {
+    match seed_of(rank).map_err(OfiError::random).and_then(|seed| Ok((seed, open(config)?))) {
+        Ok((seed, opened)) => {
             let address_len = opened.ends.0.address().len() as u16;
             let (provider, has_memory) = (opened.provider.clone(), opened.no_memory.is_none());
             let atomics = opened.opened.atomics();
-            (Card::Open { number, provider, address_len, has_memory, atomics }, Ok(opened))
+            (Profile::Open { seed, provider, address_len, has_memory, atomics }, Ok(opened))
         }
-        Err(error) => (Card::Closed(error.to_string()), Err(error)),
+        Err(error) => (Profile::Closed(error.to_string()), Err(error)),
     }
 }
 
@@ -271,11 +276,11 @@ fn network<E>(
     Ok(Network { name: "ofi", messages: Arc::new(line), members, remote })
 }
 
-/// What all cards say.
+/// What all profiles say.
 #[derive(Debug, PartialEq, Eq)]
 struct Told {
-    /// The job's number.
-    job: u64,
+    /// What the job's key is made of.
+    seed: Seed,
     /// The first rank whose memory is not reached, if there is one.
     without_memory: Option<WorldRank>,
     /// What the providers of all ranks combine.
@@ -292,32 +297,33 @@ fn read<E>(
     if all != size as usize {
         return Err(OfiJoinError::Count { got: all, size });
     }
-    let (mut job, mut at) = (None, 0);
+    let (mut of_job, mut at) = (None, 0);
     let (mut without_memory, mut of_all) = (None, None);
-    for (count, card) in said {
+    for (count, profile) in said {
         let rank = WorldRank(at);
-        match Card::parse(card) {
-            Some(Card::Open { provider, .. }) if provider != mine => {
+        match Profile::parse(profile) {
+            Some(Profile::Open { provider, .. }) if provider != mine => {
                 return Err(OfiJoinError::Differs {
                     rank,
                     theirs: provider,
                     mine: mine.to_owned(),
                 });
             }
-            Some(Card::Open { number, address_len, has_memory, atomics, .. })
+            Some(Profile::Open { seed, address_len, has_memory, atomics, .. })
                 if usize::from(address_len) == len =>
             {
-                job.get_or_insert(number);
+                of_job.get_or_insert(seed);
                 without_memory = without_memory.or((!has_memory).then_some(rank));
                 of_all = Some(of_all.map_or(atomics, |of_all: Atomics| of_all.and(atomics)));
             }
-            Some(Card::Closed(why)) => return Err(OfiJoinError::There { rank, why }),
-            _ => return Err(OfiJoinError::Card { rank }),
+            Some(Profile::Closed(why)) => return Err(OfiJoinError::There { rank, why }),
+            _ => return Err(OfiJoinError::Profile { rank }),
         }
         at += count;
     }
     let atomics = of_all.unwrap_or_default();
-    job.map(|job| Told { job, without_memory, atomics }).ok_or(OfiJoinError::Count { got: 0, size })
+    let told = of_job.map(|seed| Told { seed, without_memory, atomics });
+    told.ok_or(OfiJoinError::Count { got: 0, size })
 }
 
 /// What `explain` says of it.
@@ -335,15 +341,15 @@ fn describe(
     };
     format!(
         "ofi: provider {provider} of libfabric {major}.{minor} at {address}, messages up to \
-         {MESSAGE_MAX} bytes, {RECEIVES} slots for those that arrive and {SENDS} for those that \
-         leave; progress is {progress}, and by a thread that {watch} while no thread of the rank \
-         looks"
+         {MESSAGE_MAX} bytes, each with a tag of the job (HighwayHash), {RECEIVES} slots for those \
+         that arrive and {SENDS} for those that leave; progress is {progress}, and by a thread \
+         that {watch} while no thread of the rank looks"
     )
 }
 
-/// A number that no other job has.
-pub(crate) fn random() -> rustix::io::Result<u64> {
-    let mut bytes = [0; 8];
+/// Bytes that nobody guesses.
+pub(crate) fn random<const N: usize>() -> rustix::io::Result<[u8; N]> {
+    let mut bytes = [0; N];
     let mut filled = 0;
     while filled < bytes.len() {
         let flags = rustix::rand::GetRandomFlags::empty();
@@ -353,7 +359,7 @@ pub(crate) fn random() -> rustix::io::Result<u64> {
             Err(errno) => return Err(errno),
         }
     }
-    Ok(u64::from_le_bytes(bytes))
+    Ok(bytes)
 }
 
 #[cfg(test)]

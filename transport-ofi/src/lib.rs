@@ -15,7 +15,6 @@
 //! ```
 
 mod book;
-mod card;
 mod choice;
 mod device;
 mod error;
@@ -27,8 +26,10 @@ mod objects;
 mod offer;
 mod patience;
 mod port;
+mod profile;
 mod queue;
 mod raw;
+mod seal;
 mod sys;
 mod turns;
 mod watcher;
@@ -40,4 +41,5 @@ pub use join::{OfiConfig, OfiJoinError, join};
 pub use offer::{Keys, Offer, Progress};
 #[doc(hidden)]
 pub use raw::{RawLink, RawMemory};
+pub use seal::JobSecret;
 pub use sys::Libfabric;

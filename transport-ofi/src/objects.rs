@@ -40,8 +40,8 @@ impl Drop for Line {
     }
 }
 
-// SAFETY: `send` is the core's alone; of what arrives, only what has the number of the job, which
-// its ranks alone know, is handed out, and a slot comes out of the inbox once.
+// SAFETY: `send` is the core's alone; of what arrives, only what has a tag of the job, whose key
+// its ranks alone know, is handed out, each message once; a slot comes out of the inbox once.
 unsafe impl Messages for Line {
     fn explain(&self) -> String {
         format!("{}{}", self.what, self.port.troubles())
@@ -65,6 +65,10 @@ unsafe impl Messages for Line {
 
     fn is_handled(&self, mark: u64) -> bool {
         self.port.is_handled(mark)
+    }
+
+    fn refused(&self) -> u64 {
+        self.port.refused()
     }
 }
 

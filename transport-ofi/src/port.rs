@@ -4,6 +4,7 @@ use crate::book::{Book, Missing};
 use crate::device::Device;
 use crate::flights::Key;
 use crate::frame::{HEADER, Header, Kind};
+use crate::seal::{self, JobKey, Opener, Refused, Sealer};
 use crate::sys::{Completion, Failure, Full, Passive, Slot};
 use crate::turns::Turns;
 use crate::watcher::Bell;
@@ -48,10 +49,14 @@ struct Peer {
     knows_here: AtomicBool,
     /// Why it was lost, although nobody said that it had failed.
     lost: OnceLock<Failure>,
+    /// Held while a message is given to the provider, so that numbers go out in their order.
+    sealer: Mutex<Sealer>,
+    opener: Mutex<Opener>,
 }
 
 impl Peer {
-    fn new() -> Self {
+    /// Rank `peer` of a job with that key, as rank `here` knows it.
+    fn new(key: &JobKey, here: WorldRank, peer: WorldRank) -> Self {
         Self {
             number: OnceLock::new(),
             sent: AtomicU64::new(0),
@@ -62,6 +67,8 @@ impl Peer {
             told: AtomicBool::new(false),
             knows_here: AtomicBool::new(false),
             lost: OnceLock::new(),
+            sealer: Mutex::new(Sealer::new(key, here, peer)),
+            opener: Mutex::new(Opener::new(key, peer, here)),
         }
     }
 }
@@ -80,7 +87,7 @@ pub(crate) enum Leave {
 pub(crate) struct Port {
     pub(crate) endpoint: Arc<Passive>,
     pub(crate) rank: WorldRank,
-    pub(crate) job: u64,
+    key: JobKey,
     /// Where peers are reached.
     pub(crate) book: Arc<Book>,
     /// Those that this rank has had to do with, and no others.
@@ -114,11 +121,15 @@ pub(crate) struct Port {
 
     /// The first peer that was lost.
     lost: AtomicU64,
-    /// Messages of others than this job's ranks, and those that did not arrive whole.
+    /// Messages without a tag of this job's, those that had come before, and those that did not
+    /// arrive whole.
     foreign: AtomicU64,
+    repeated: AtomicU64,
     broken: AtomicU64,
     /// Questions of keys that were not answered; who asked does so again.
     dropped: AtomicU64,
+    /// Peers that leave and were not told that all has arrived: they wait until they have enough.
+    untold: AtomicU64,
     pub(crate) leave: Mutex<Leave>,
     /// Peers that leave may have to be answered.
     pub(crate) due: AtomicBool,
@@ -156,7 +167,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Port {
     pub(crate) fn new(
         (endpoint, mut slots): (Arc<Passive>, Vec<Slot>),
-        (rank, job): (WorldRank, u64),
+        (rank, key): (WorldRank, JobKey),
         book: Arc<Book>,
         members: Arc<dyn Members>,
         (bell, waker): (Arc<Bell>, Arc<OnceLock<Waker>>),
@@ -167,7 +178,7 @@ impl Port {
         let port = Self {
             endpoint,
             rank,
-            job,
+            key,
             book,
             peers: RwLock::default(),
             inserting: Mutex::default(),
@@ -187,8 +198,10 @@ impl Port {
             polls: AtomicU64::new(0),
             lost: AtomicU64::new(NO_RANK),
             foreign: AtomicU64::new(0),
+            repeated: AtomicU64::new(0),
             broken: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            untold: AtomicU64::new(0),
             leave: Mutex::new(Leave::Stays),
             due: AtomicBool::new(false),
             queried: Mutex::default(),
@@ -230,17 +243,29 @@ impl Port {
         }
     }
 
+    /// Messages that were not taken, for want of a tag or since they had come before.
+    pub(crate) fn refused(&self) -> u64 {
+        self.foreign.load(Relaxed) + self.repeated.load(Relaxed)
+    }
+
     /// What a user may want to know of it, in a few words.
     pub(crate) fn troubles(&self) -> String {
         let mut text = String::new();
-        let (foreign, broken) = (self.foreign.load(Relaxed), self.broken.load(Relaxed));
-        if foreign + broken > 0 {
-            text +=
-                &format!("; dropped {foreign} messages of no rank of the job, {broken} not whole");
+        let counts = [&self.foreign, &self.repeated, &self.broken];
+        let [foreign, repeated, broken] = counts.map(|count| count.load(Relaxed));
+        if foreign + repeated + broken > 0 {
+            text += &format!(
+                "; dropped {foreign} messages without a tag of the job, {repeated} that had come \
+                 before, {broken} not whole"
+            );
         }
         let dropped = self.dropped.load(Relaxed);
         if dropped > 0 {
             text += &format!("; left {dropped} questions of keys without an answer");
+        }
+        let untold = self.untold.load(Relaxed);
+        if untold > 0 {
+            text += &format!("; left {untold} farewells without an answer");
         }
         text += &self.book.shown();
         for (rank, peer) in self.known() {
@@ -260,7 +285,10 @@ impl Port {
     fn peer(&self, rank: WorldRank) -> Arc<Peer> {
         self.met(rank).unwrap_or_else(|| {
             let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
-            peers.entry(rank).or_insert_with(|| Arc::new(Peer::new())).clone()
+            peers
+                .entry(rank)
+                .or_insert_with(|| Arc::new(Peer::new(&self.key, self.rank, rank)))
+                .clone()
         })
     }
 
@@ -316,18 +344,24 @@ impl Port {
         parts: [&[u8]; 2],
     ) -> Result<bool, Failure> {
         if !peer.knows_here.load(Acquire) {
-            if !self.submit(to, Kind::Here, [self.endpoint.address(), &[]])? {
+            if !self.submit(to, peer, Kind::Here, [self.endpoint.address(), &[]])? {
                 return Ok(false);
             }
             // Threads that do so at once say it twice, which is no harm.
             peer.knows_here.store(true, Release);
         }
-        self.submit(to, kind, parts)
+        self.submit(to, peer, kind, parts)
     }
 
     /// False if there is no room now: who sleeps until there is will be woken.
-    fn submit(&self, to: (WorldRank, u64), kind: Kind, parts: [&[u8]; 2]) -> Result<bool, Failure> {
-        if self.offer_message(to, kind, parts)? {
+    fn submit(
+        &self,
+        to: (WorldRank, u64),
+        peer: &Peer,
+        kind: Kind,
+        parts: [&[u8]; 2],
+    ) -> Result<bool, Failure> {
+        if self.offer_message(to, peer, kind, parts)? {
             return Ok(true);
         }
         // To read makes room, and the provider's progress.
@@ -338,7 +372,7 @@ impl Port {
         self.starve();
         // Pairs with the fence in `fed`: either that sees the flag, or this the room.
         fence(SeqCst);
-        self.offer_message(to, kind, parts)
+        self.offer_message(to, peer, kind, parts)
     }
 
     /// A thread is told that there is no room.
@@ -352,20 +386,25 @@ impl Port {
     fn offer_message(
         &self,
         (to, number): (WorldRank, u64),
+        peer: &Peer,
         kind: Kind,
         [head, body]: [&[u8]; 2],
     ) -> Result<bool, Failure> {
         let Some(mut slot) = lock(&self.free).pop() else { return Ok(false) };
         let len = HEADER + head.len() + body.len();
-        let header = Header { job: self.job, from: self.rank.0, kind }.to_bytes();
+        let header = Header { from: self.rank, kind }.to_bytes();
+        self.destinations[slot.index()].store(to.0, Relaxed);
         let bytes = &mut self.endpoint.bytes_mut(&mut slot)[..len];
         bytes[..HEADER].copy_from_slice(&header);
         bytes[HEADER..][..head.len()].copy_from_slice(head);
         bytes[HEADER + head.len()..].copy_from_slice(body);
-        self.destinations[slot.index()].store(to.0, Relaxed);
+        let mut sealer = lock(&peer.sealer);
+        sealer.seal(bytes);
         let Err(Full(slot, failure)) = self.endpoint.send(slot, len, number) else {
+            sealer.sent();
             return Ok(true);
         };
+        drop(sealer);
         lock(&self.free).push(slot);
         failure.map_or(Ok(false), Err)
     }
@@ -453,12 +492,18 @@ impl Port {
             }
             Completion::Received(slot, Ok(len)) => {
                 let message = &self.endpoint.bytes(&slot)[..len];
-                let Some((header, rest)) = Header::parse(message, self.job, self.size()) else {
-                    self.foreign.fetch_add(1, Relaxed);
-                    return rooms.push(slot);
+                let (header, rest, peer) = match self.open(message) {
+                    Ok(opened) => opened,
+                    Err(refused) => {
+                        let count = match refused {
+                            Refused::Foreign => &self.foreign,
+                            Refused::Again => &self.repeated,
+                        };
+                        count.fetch_add(1, Relaxed);
+                        return rooms.push(slot);
+                    }
                 };
-                let from = WorldRank(header.from);
-                let peer = self.peer(from);
+                let from = header.from;
                 peer.knows_here.store(true, Release);
                 brought.news = true;
                 match (header.kind, rest.split_first_chunk()) {
@@ -497,6 +542,22 @@ impl Port {
                 _ = self.broken.fetch_add(1, Relaxed)
             }
         }
+    }
+
+    /// What a message says, and the peer that has sent it.
+    fn open<'m>(&self, message: &'m [u8]) -> Result<(Header, &'m [u8], Arc<Peer>), Refused> {
+        let parsed = Header::parse(message, self.size()).ok_or(Refused::Foreign)?;
+        let (header, rest) = parsed;
+        let peer = match self.met(header.from) {
+            Some(peer) => peer,
+            // Nobody else has this rank know peers.
+            None if !seal::is_of(&self.key, (header.from, self.rank), message) => {
+                return Err(Refused::Foreign);
+            }
+            None => self.peer(header.from),
+        };
+        lock(&peer.opener).open(message)?;
+        Ok((header, rest, peer))
     }
 
     /// Gives slots to the provider for what comes next, as many as it takes.
@@ -636,10 +697,15 @@ impl Port {
 
     /// False if it is to be tried again: a peer that cannot be told waits until it has enough.
     fn say_heard(&self, rank: WorldRank, peer: &Peer) -> bool {
-        match self.number(rank, peer) {
-            Ok(number) => self.submit((rank, number), Kind::Heard, [&[], &[]]).unwrap_or(true),
-            Err(missing) => missing != Missing::Awaited,
-        }
+        let said = match self.number(rank, peer) {
+            Ok(number) => self.submit((rank, number), peer, Kind::Heard, [&[], &[]]).ok(),
+            Err(Missing::Awaited) => Some(false),
+            Err(Missing::Unknown(_)) => None,
+        };
+        said.unwrap_or_else(|| {
+            self.untold.fetch_add(1, Relaxed);
+            true
+        })
     }
 
     /// Tells peers that this rank leaves how many messages it sent them. Says whether all have
@@ -660,7 +726,7 @@ impl Port {
                 // may have left its launcher.
                 let Some(number) = peer.number.get() else { continue };
                 let parts = [&sent.to_le_bytes()[..], self.endpoint.address()];
-                match self.submit((rank, *number), Kind::Farewell, parts) {
+                match self.submit((rank, *number), &peer, Kind::Farewell, parts) {
                     Ok(said) => peer.told.store(said, Release),
                     Err(failure) => self.lose(rank, failure),
                 }

@@ -3,8 +3,9 @@
 
 use super::{NO_RANK, Port, SLOT_BYTES, SLOTS};
 use crate::book::Book;
-use crate::frame::Kind;
-use crate::sys::{Caps, Opened, Passive, here};
+use crate::frame::{HEADER, Header, Kind};
+use crate::seal::{JobKey, Sealer};
+use crate::sys::{Caps, Endpoint, Full, Opened, Passive, Slot, here};
 use crate::watcher::{Bell, FAREWELL};
 use rma_core::transport::{ImportError, Members, Outcome, PeerState, SubmitError, WorldRank};
 use std::sync::atomic::Ordering::Acquire;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 const ONE: WorldRank = WorldRank(0);
 const OTHER: WorldRank = WorldRank(1);
+const KEY: JobKey = JobKey([7; 32]);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Ranks that all live.
@@ -40,7 +42,7 @@ fn port(rank: WorldRank, is_asked: bool) -> Option<Port> {
     let query = Box::new(move |_| is_asked);
     let book = Arc::new(Book::new((2, endpoint.address().len()), query, waker.clone()));
     let bells = (Arc::new(Bell::new().unwrap()), waker);
-    Some(Port::new((endpoint, slots), (rank, 7), book, Arc::new(Alive), bells, (None, FAREWELL)))
+    Some(Port::new((endpoint, slots), (rank, KEY), book, Arc::new(Alive), bells, (None, FAREWELL)))
 }
 
 /// Repeats `attempt` until it says that it is done.
@@ -96,6 +98,8 @@ fn an_answer_that_goes_nowhere_is_counted() {
     assert!(one.say_of_key(OTHER, Kind::KeyTold, &[0; 17]));
     assert_eq!(one.lost.load(Acquire), NO_RANK);
     assert!(one.troubles().contains("left 1 questions of keys"), "{}", one.troubles());
+    assert!(one.say_heard(OTHER, &one.peer(OTHER)), "it is not tried again");
+    assert!(one.troubles().contains("left 1 farewells"), "{}", one.troubles());
 }
 
 /// So a thread that sleeps until there is room is woken.
@@ -115,4 +119,82 @@ fn an_address_that_is_awaited_is_as_room_that_is() {
     // What else waits to be sent there, as replies do, is given up.
     assert_eq!(one.send(OTHER, b"", b""), Err(SubmitError::PeerFailed(OTHER)));
     assert!(one.is_lost(OTHER));
+}
+
+/// An end of the network that is no rank's.
+struct Stranger {
+    endpoint: Endpoint,
+    free: Vec<Slot>,
+    /// The number of the port that it sends to.
+    to: u64,
+}
+
+impl Stranger {
+    fn beside(port: &Port) -> Self {
+        let (library, offer) = here::provider("tcp", false).expect("the port has it");
+        let opened = Opened::open(&library, &offer, Some("127.0.0.1"), Caps::Messages).unwrap();
+        let (endpoint, free) = opened.endpoint((16, SLOT_BYTES)).unwrap();
+        let to = endpoint.insert(port.endpoint.address()).unwrap();
+        Self { endpoint, free, to }
+    }
+
+    /// Sends those bytes, and has the port read until it has dropped or taken them.
+    fn send(&mut self, message: &[u8], port: &Port, taken: &mut Vec<Vec<u8>>) {
+        let count = |taken: &[Vec<u8>]| port.refused() as usize + taken.len();
+        let before = count(taken);
+        let mut slot = Some(self.free.pop().unwrap());
+        until(|| {
+            if let Some(mut own) = slot.take() {
+                self.endpoint.bytes_mut(&mut own)[..message.len()].copy_from_slice(message);
+                let sent = self.endpoint.send(own, message.len(), self.to);
+                slot = sent.err().map(|Full(own, failure)| {
+                    assert_eq!(failure, None);
+                    own
+                });
+            }
+            self.endpoint.read(&mut Vec::new());
+            port.poll(&mut |_, message| taken.push(message.to_vec()));
+            count(taken) > before
+        });
+    }
+}
+
+/// Messages of no rank, altered ones, and such as were sent before, are dropped and counted; what
+/// they were made of is taken all the same.
+#[test]
+fn what_is_made_up_altered_or_sent_again_is_dropped_and_counted() {
+    let Some(one) = port(ONE, true) else { return };
+    let mut stranger = Stranger::beside(&one);
+    let message = |key: &JobKey, from: WorldRank, to: WorldRank, kind| {
+        let mut message = Header { from, kind }.to_bytes().to_vec();
+        message.extend(b"text");
+        Sealer::new(key, from, to).seal(&mut message);
+        message
+    };
+    let genuine = message(&KEY, OTHER, ONE, Kind::Data);
+    let mut taken = Vec::new();
+    let mut altered = genuine.clone();
+    altered[HEADER] ^= 1;
+    let made_up = [
+        b"what is no message".to_vec(),
+        message(&JobKey([8; 32]), OTHER, ONE, Kind::Data),
+        message(&JobKey([8; 32]), OTHER, ONE, Kind::Farewell),
+        // What this rank said itself, sent back to it.
+        message(&KEY, ONE, OTHER, Kind::Data),
+        altered.clone(),
+        genuine[..genuine.len() - 1].to_vec(),
+    ];
+    for message in &made_up {
+        stranger.send(message, &one, &mut taken);
+    }
+    assert!(one.known().is_empty(), "nobody who lacks the key has a rank know peers");
+    stranger.send(&genuine, &one, &mut taken);
+    assert_eq!(taken, [b"text"]);
+    stranger.send(&genuine, &one, &mut taken);
+    stranger.send(&altered, &one, &mut taken);
+    assert_eq!(taken.len(), 1);
+    let counts =
+        "; dropped 7 messages without a tag of the job, 1 that had come before, 0 not whole";
+    assert!(one.troubles().starts_with(counts), "{}", one.troubles());
+    assert_eq!((one.arrived(), one.refused(), one.lost()), (1, 8, None));
 }

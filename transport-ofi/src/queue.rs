@@ -359,10 +359,15 @@ impl Told {
     /// poll, and whether there is more room.
     fn try_again(&mut self, device: &Device, channel: &mut Channel) -> (bool, bool) {
         // A provider may look for a way to one that is gone for ever, and it has slots meanwhile.
-        let is_over = |it: &UnderWay| !is_running(device, it.peer);
+        // Nor does a target ever answer that cannot send here: it is asked as long as a wait lasts.
+        let (now, patience) = (Instant::now(), device.wait_timeout);
+        let is_over = |flights: &Flights<Slot>, it: &UnderWay| {
+            !is_running(device, it.peer)
+                || patience.is_some_and(|most| flights.is_silent(it, now, most))
+        };
         let (mut came, mut is_room) =
             self.end_waiting(device, channel, libc::EHOSTUNREACH, is_over);
-        let (mut place, now) = (0, Instant::now());
+        let mut place = 0;
         for (peer, key) in channel.flights.unheard(now) {
             device.query(peer, key);
         }
@@ -391,7 +396,7 @@ impl Told {
         device: &Device,
         channel: &mut Channel,
         code: i32,
-        is_meant: impl Fn(&UnderWay) -> bool,
+        is_meant: impl Fn(&Flights<Slot>, &UnderWay) -> bool,
     ) -> (bool, bool) {
         let (mut came, mut is_room) = (false, false);
         while let Some(over) = channel.flights.take_waiting(&is_meant) {
@@ -483,6 +488,7 @@ impl Queue {
         let State { slots, direct, told, refused, .. } = &mut *state;
         let (mut came, mut is_room) = (false, false);
         for channel in std::iter::once(slots).chain(direct.iter_mut().map(|(_, channel)| channel)) {
+            channel.flights.heard(peer);
             let code = match key {
                 Some((key, true)) => {
                     channel.flights.has_key(peer, &key);
@@ -491,7 +497,7 @@ impl Queue {
                 Some((_, false)) => libc::EKEYREJECTED,
                 None => libc::EHOSTUNREACH,
             };
-            let is_meant = |it: &UnderWay| {
+            let is_meant = |_: &Flights<Slot>, it: &UnderWay| {
                 it.queries && it.peer == peer && key.is_none_or(|(key, _)| it.key() == key)
             };
             let (told, room) = told.end_waiting(device, channel, code, is_meant);

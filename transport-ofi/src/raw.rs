@@ -168,7 +168,7 @@ impl RawMemory {
         let (passive, _) = opened.endpoint((1, 0)).map_err(failed)?;
         let passive = Arc::new(Passive::new(passive));
         let (active, free) = opened.endpoint((TRANSFERS, MEMORY)).map_err(failed)?;
-        let key = crate::join::random().map_err(OfiError::random)?;
+        let key = crate::join::random().map(u64::from_le_bytes).map_err(OfiError::random)?;
         let exposed = Exposed::fresh(&opened, passive.clone(), MEMORY, key);
         let exposed = exposed.map_err(failed)?;
         let far = Far { peer: u64::MAX, key: 0, at: 0 };

@@ -1,18 +1,18 @@
 //! The suite with ranks as processes on two pretended hosts, between which packets are delayed,
 //! lost and overtaken; and what ranks are told when the way between them is cut for good. In each
 //! test, the process that `cargo test` started starts `rma-run`, whose ranks run the test once
-//! more. Where no libfabric is, or namespaces are not permitted, each says so and passes.
+//! more. Where no libfabric is, or namespaces are not permitted, each says so and passes, unless
+//! `RMA_TESTS_NEED_LIBFABRIC` is set: then it fails.
 //!
 //! `cargo test --workspace` builds `rma-run` and the examples; otherwise build them before.
 use cut::{built, cut_when_ready, hear, remote_shell};
 use relay::{HOSTS, Relay};
-use rma::{Config, Universe, initialize};
+use rma::{Config, Universe};
 use rma_conformance::failure::ON_PURPOSE;
 use rma_conformance::shared::refused;
 use rma_conformance::{Exception, Harness};
 use std::io::{Write, stderr};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,8 @@ fn lay(test: &str, seed: u64) -> Option<Relay> {
         Ok(relay) => return Some(relay),
         Err(why) => why,
     };
+    // Where CI has installed what the tests need, hosts can be made.
+    assert!(!libfabric::is_needed(), "test {test}: no pretended hosts: {}", why.trim());
     // Not through the macros, whose output the test framework hides.
     _ = writeln!(stderr(), "test {test} is skipped: no pretended hosts: {}", why.trim());
     None

@@ -5,6 +5,7 @@
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::ioctl::{Updater, ioctl};
+use rustix::thread::{CpuSet, sched_getaffinity};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fs::{File, OpenOptions};
@@ -85,7 +86,9 @@ fn tunnel(name: &str) -> Result<File, String> {
     let room = request.name.get_mut(..name.len()).ok_or_else(|| failed("length", "16".into()))?;
     room.copy_from_slice(name.as_bytes());
     // SAFETY: the call reads and writes a `struct ifreq`, which has 40 bytes.
-    let named = unsafe { ioctl(&file, Updater::<NAME_TUNNEL, Request>::new(&mut request)) };
+    let naming = unsafe { Updater::<NAME_TUNNEL, Request>::new(&mut request) };
+    // SAFETY: as above.
+    let named = unsafe { ioctl(&file, naming) };
     named.map_err(|why| failed("TUNSETIFF", why.to_string()))?;
     Ok(file)
 }
@@ -113,12 +116,17 @@ impl Relay {
         Ok(relay)
     }
 
-    /// A remote shell that runs a command on the host of an address.
+    /// A remote shell that runs a command on the host of an address. Each host has a CPU of its own
+    /// if there are two: ranks then know that they share it, and none looks for long in the time of
+    /// the others, of the relay, and of what carries packets in the system.
     pub(crate) fn shell(&self) -> String {
         let [first, second] = &self.namespaces;
+        let all = sched_getaffinity(None).expect("CPUs of this process");
+        let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)).collect();
+        let [one, other] = [cpus[0], cpus[cpus.len() - 1]];
         format!(
-            "#!/bin/sh\ncase $1 in\n{}) on={first};;\n{}) on={second};;\nesac\n\
-             exec setsid --wait ip netns exec $on sh -c \"exec $2\"\n",
+            "#!/bin/sh\ncase $1 in\n{}) on={first} cpu={one};;\n{}) on={second} cpu={other};;\n\
+             esac\nexec taskset -c $cpu setsid --wait ip netns exec $on sh -c \"exec $2\"\n",
             HOSTS[0], HOSTS[1]
         )
     }
@@ -156,11 +164,14 @@ fn draw(state: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
+/// When it is due, its number, to which end, and its bytes.
+type Packet = (Instant, u64, usize, Vec<u8>);
+
 /// Carries packets from either end to the other.
 fn carry(ends: &[File], mut seed: u64, orders: &Orders) {
     let Orders { is_cut, is_over, packets } = orders;
     // By when they are due, and those of one time in their order.
-    let mut waiting: BinaryHeap<Reverse<(Instant, u64, usize, Vec<u8>)>> = BinaryHeap::new();
+    let mut waiting = BinaryHeap::<Reverse<Packet>>::new();
     let mut number = 0;
     while !is_over.load(Acquire) {
         let now = Instant::now();

@@ -1,22 +1,35 @@
 //! What one rank did so far.
-use crate::transport::{Bulletin, Count};
+use crate::transport::{Bulletin, Count, Messages};
+use core::fmt;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
 
 /// Counts of what one rank did since its start; for tests, benchmarks, `--explain` and
 /// `rma-run top`.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Counters {
     /// Unless the launcher reads them.
     own: [AtomicU64; Count::ALL],
     bulletin: Option<Bulletin>,
     /// Which the launcher does not show.
     blocks_copied: AtomicU64,
+    refusing: Refusing,
+}
+
+/// Which counts what it refuses.
+struct Refusing(Arc<dyn Messages>);
+
+impl fmt::Debug for Refusing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} refused", self.0.refused())
+    }
 }
 
 impl Counters {
-    pub(super) fn new(bulletin: Option<Bulletin>) -> Self {
-        Self { bulletin, ..Self::default() }
+    pub(super) fn new(bulletin: Option<Bulletin>, transport: Arc<dyn Messages>) -> Self {
+        let (own, blocks_copied) = <([AtomicU64; Count::ALL], AtomicU64)>::default();
+        Self { own, bulletin, blocks_copied, refusing: Refusing(transport) }
     }
 
     fn of(&self, count: Count) -> &AtomicU64 {
@@ -67,6 +80,12 @@ impl Counters {
     /// Messages received that did not parse, or that no operation waits for; not acted upon.
     pub fn messages_dropped(&self) -> u64 {
         self.get(Count::Dropped)
+    }
+
+    /// Messages that came by a network and were not taken: made up by others than ranks of the job,
+    /// altered on their way, or sent a second time.
+    pub fn messages_refused(&self) -> u64 {
+        self.refusing.0.refused()
     }
 
     /// Times a thread of this rank went to sleep in a wait.

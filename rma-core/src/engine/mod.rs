@@ -78,9 +78,9 @@ impl Engine {
         let bulletin = transport.members.bulletin();
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
+            counters: Counters::new(bulletin, transport.messages.clone()),
             transport,
             config,
-            counters: Counters::new(bulletin),
             bulletin,
             outstanding,
             queues: Queues::default(),

@@ -223,6 +223,10 @@ unsafe impl Messages for Composed {
         let Some((near, far)) = mark else { return false };
         self.near.messages.is_handled(near) && self.network.messages.is_handled(far)
     }
+
+    fn refused(&self) -> u64 {
+        self.near.messages.refused() + self.network.messages.refused()
+    }
 }
 
 impl Sleep for Composed {

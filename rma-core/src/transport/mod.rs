@@ -378,6 +378,11 @@ pub unsafe trait Messages: Send + Sync {
     /// A thread that parks because the answer is no is rung when it may be yes, by the transport or
     /// by the thread that `poll` tells that there were messages.
     fn is_handled(&self, mark: u64) -> bool;
+    /// Messages that came and were not handed out: made up by others than ranks of the job, altered
+    /// on their way, or sent a second time. 0 where nobody else can send.
+    fn refused(&self) -> u64 {
+        0
+    }
 }
 
 /// Passes the time of threads that wait.

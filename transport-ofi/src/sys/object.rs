@@ -355,9 +355,15 @@ impl BareEndpoint {
             return Err(("fi_getname", code.saturating_neg()));
         }
         let bytes: Vec<u8> = bytes.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        Ok(bytes[..len].to_vec())
+        // Those that are text differ in length from rank to rank; zeros behind it are no part.
+        let len = if bytes.starts_with(TEXT) { len.next_multiple_of(TEXT_BYTES) } else { len };
+        bytes.get(..len).map(<[u8]>::to_vec).ok_or(("fi_getname", libc::ENOBUFS))
     }
 }
+
+/// How addresses of the provider `shm` begin, and of how many bytes a multiple they are told as.
+const TEXT: &[u8] = b"fi_shm://";
+const TEXT_BYTES: usize = 64;
 
 /// An address as providers look at it: as a structure, with zeros behind it.
 pub(super) fn aligned(address: &[u8]) -> Vec<u64> {

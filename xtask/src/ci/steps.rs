@@ -170,7 +170,8 @@ pub(super) const STEPS: &[Step] = &[
     .in_test(),
     step(
         "networks",
-        "the suite fails over libfabric: beside shared memory, of processes, or by its atomics",
+        "the suite fails over libfabric: beside shared memory, of processes, by its atomics, or \
+         where packets are lost",
         // `test` runs it with threads over `tcp` alone. What processes have of their own is how
         // they start, fail and end.
         &[
@@ -206,6 +207,51 @@ pub(super) const STEPS: &[Step] = &[
                 "explained",
             ])
             .tests_at_least(15),
+            cargo(&[
+                "test",
+                "-p",
+                "rma-conformance",
+                "--test",
+                "ofi_shm",
+                "--",
+                "atomics::",
+                "fence::",
+                "generated_programs",
+                "lock::",
+                "put_get::",
+            ])
+            .tests_at_least(50),
+            cargo(&[
+                "test",
+                "-p",
+                "rma-conformance",
+                "--test",
+                "ofi_udp",
+                "--",
+                "atomics::",
+                "fence::",
+                "generated_programs",
+                "lock::",
+                "put_get::",
+            ])
+            .tests_at_least(50),
+            cargo(&["build", "--workspace", "--bins", "--examples"]),
+            // Each test makes hosts, and its ranks share a CPU.
+            cargo(&[
+                "test",
+                "-p",
+                "rma-conformance",
+                "--test",
+                "ofi_relay",
+                "--",
+                "--test-threads=2",
+                "a_way_that_is_cut_for_good",
+                "atomics::f",
+                "examples_over_a_network_that_loses",
+                "fence::",
+                "flush::",
+            ])
+            .tests_at_least(20),
         ],
     ),
     step("crashes", "what was committed is not there after a crash", crashes!("1000")),

@@ -1,15 +1,15 @@
 //! What each rank tells the others of its provider, before anything is sent. Ranks in a row that
-//! say the same are told of once, so that all is one card, and that of rank 0.
+//! say the same are told of once, so that all is one profile, and that of rank 0.
 
 use crate::sys::Atomics;
 
 /// What a rank tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Card {
+pub(crate) enum Profile {
     /// It can be reached.
     Open {
-        /// The job's number, of rank 0; of others, nothing.
-        number: u64,
+        /// What the job's key is made of, of rank 0; of others, zeros.
+        seed: Seed,
         provider: String,
         /// Bytes of an address.
         address_len: u16,
@@ -22,16 +22,19 @@ pub(crate) enum Card {
     Closed(String),
 }
 
+/// A random number that no other job has.
+pub(crate) type Seed = [u8; 32];
+
 const OPEN: u8 = 1;
 const CLOSED: u8 = 2;
 
-impl Card {
+impl Profile {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         match self {
-            Self::Open { number, provider, address_len, has_memory, atomics } => {
+            Self::Open { seed, provider, address_len, has_memory, atomics } => {
                 let mut bytes = vec![OPEN, u8::from(*has_memory)];
                 bytes.extend(atomics.to_bytes());
-                bytes.extend(number.to_le_bytes());
+                bytes.extend(seed);
                 bytes.extend(address_len.to_le_bytes());
                 bytes.extend(provider.as_bytes());
                 bytes
@@ -40,16 +43,16 @@ impl Card {
         }
     }
 
-    /// `None` if they are no card.
+    /// `None` if they are none.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         match bytes.split_first()? {
             (&OPEN, rest) => {
                 let (has_memory, rest) = rest.split_first()?;
                 let (atomics, rest) = rest.split_first_chunk()?;
-                let (number, rest) = rest.split_first_chunk()?;
+                let (seed, rest) = rest.split_first_chunk()?;
                 let (address_len, name) = rest.split_first_chunk()?;
                 Some(Self::Open {
-                    number: u64::from_le_bytes(*number),
+                    seed: *seed,
                     provider: str::from_utf8(name).ok()?.to_owned(),
                     address_len: u16::from_le_bytes(*address_len),
                     has_memory: *has_memory == 1,
@@ -64,22 +67,22 @@ impl Card {
 
 #[cfg(test)]
 mod tests {
-    use super::Card;
+    use super::Profile;
     use crate::sys::Atomics;
 
     #[test]
-    fn a_card_is_what_it_was() {
-        let (number, provider) = (7 << 40, "tcp;ofi_rxm".to_owned());
+    fn a_profile_is_what_it_was() {
+        let (seed, provider) = ([7; 32], "tcp;ofi_rxm".to_owned());
         let atomics = Atomics::from_bytes([1, 2, 3, 4, 5, 6]);
-        let open = Card::Open { number, provider, address_len: 300, has_memory: true, atomics };
-        let closed = Card::Closed("no libfabric".to_owned());
-        for card in [open.clone(), closed] {
-            assert_eq!(Card::parse(&card.to_bytes()), Some(card));
+        let open = Profile::Open { seed, provider, address_len: 300, has_memory: true, atomics };
+        let closed = Profile::Closed("no libfabric".to_owned());
+        for profile in [open.clone(), closed] {
+            assert_eq!(Profile::parse(&profile.to_bytes()), Some(profile));
         }
         let bytes = open.to_bytes();
         for len in 0..bytes.len() - "tcp;ofi_rxm".len() {
-            assert_eq!(Card::parse(&bytes[..len]), None, "{len} bytes of it");
+            assert_eq!(Profile::parse(&bytes[..len]), None, "{len} bytes of it");
         }
-        assert_eq!(Card::parse(&[3, 1, 2]), None);
+        assert_eq!(Profile::parse(&[3, 1, 2]), None);
     }
 }

@@ -43,10 +43,6 @@ pub struct Job {
     pub nodes: u32,
     /// CPUs that the job may use.
     pub cores: u32,
-    /// Whether there are more ranks than CPUs: waiting by spinning would only hold others up.
-    pub oversubscribed: bool,
-    /// CPUs that this rank is bound to; empty when it is not bound.
-    pub bound_cpus: Vec<u32>,
     /// Whether the runtime is to print what it decides.
     pub explain: bool,
     /// How long a wait of the runtime may last before it fails.
@@ -114,8 +110,6 @@ wire_struct!(Job {
     size,
     nodes,
     cores,
-    oversubscribed,
-    bound_cpus,
     explain,
     wait_timeout,
     hints,
@@ -683,8 +677,6 @@ mod tests {
             size: 2,
             nodes: 1,
             cores: 2,
-            oversubscribed: false,
-            bound_cpus: vec![1],
             explain: false,
             wait_timeout: Some(Duration::from_secs(3)),
             config: Vec::new(),

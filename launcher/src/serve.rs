@@ -501,8 +501,6 @@ fn job(rank: u32, size: u32, host: Option<Host>) -> Job {
         size,
         nodes: 1,
         cores: 1,
-        oversubscribed: false,
-        bound_cpus: Vec::new(),
         explain: false,
         wait_timeout: None,
         hints: Vec::new(),

@@ -14,7 +14,7 @@ use crate::codec::{Wire, wire_enum, wire_struct};
 /// First bytes of every bootstrap connection, sent by the launcher.
 pub(crate) const MAGIC: [u8; 8] = *b"rma-boot";
 /// Changes whenever a message does, or what ranks write into their bulletins.
-pub(crate) const VERSION: u16 = 11;
+pub(crate) const VERSION: u16 = 12;
 /// Largest frame before the other side has proved its identity, in bytes.
 pub(crate) const HELLO_MAX: usize = 1024;
 /// Largest frame that ends the hello, in bytes: it tells of the job.
@@ -410,8 +410,6 @@ mod tests {
             size: 2,
             nodes: 3,
             cores: 4,
-            oversubscribed: true,
-            bound_cpus: vec![5, 6],
             explain: false,
             wait_timeout: Some(Duration::new(7, 999_999_999)),
             hints: vec![("key".to_owned(), "väl\u{fc}e".to_owned())],

@@ -124,7 +124,6 @@ impl Client {
             first = end;
         }
         self.job.cores = all.iter().map(|byte| byte.count_ones()).sum();
-        self.job.oversubscribed = here.len() > self.job.cores as usize;
         Ok(())
     }
 }

@@ -51,8 +51,7 @@ impl Plan {
     }
 
     fn job(&self, rank: u32) -> Job {
-        let bound_cpus = self.place(rank).unwrap_or_default().to_vec();
-        Job { rank, bound_cpus, ..self.job.clone() }
+        Job { rank, ..self.job.clone() }
     }
 }
 
@@ -253,8 +252,6 @@ mod tests {
             size: 3,
             nodes: 1,
             cores: 2,
-            oversubscribed: true,
-            bound_cpus: vec![],
             explain: false,
             wait_timeout: None,
             hints: Vec::new(),
@@ -263,9 +260,12 @@ mod tests {
             host: None,
         };
         let mut plan = Plan { secret: Secret([0; 32]), job, places: vec![vec![4], vec![6, 7]] };
-        let cpus = |plan: &Plan| (0..3).map(|rank| plan.job(rank).bound_cpus).collect::<Vec<_>>();
-        assert_eq!(cpus(&plan), [vec![4], vec![6, 7], vec![4]]);
+        let first: &[u32] = &[4];
+        assert_eq!(
+            [0, 1, 2].map(|rank| plan.place(rank)),
+            [Some(first), Some(&[6, 7]), Some(first)]
+        );
         plan.places.clear();
-        assert_eq!(cpus(&plan), [vec![], vec![], vec![]]);
+        assert_eq!([0, 1, 2].map(|rank| plan.place(rank)), [None; 3]);
     }
 }

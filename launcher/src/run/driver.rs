@@ -231,11 +231,7 @@ async fn run_job(
 }
 
 fn plan(spec: &Spec, cpus: &[u32]) -> io::Result<Plan> {
-    let job = Job {
-        cores: cpus.len() as u32,
-        oversubscribed: spec.ranks as usize > cpus.len(),
-        ..spec.job(spec.nodes())
-    };
+    let job = Job { cores: cpus.len() as u32, ..spec.job(spec.nodes()) };
     let places = topology::places(cpus, spec.bind, spec.map_by);
     Ok(Plan { secret: Secret(wire::random()?), job, places })
 }

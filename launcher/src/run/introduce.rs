@@ -23,10 +23,12 @@ impl Driver<'_> {
         room: &str,
     ) {
         let (ranks, cores) = (self.spec.ranks, cpus.len());
-        let over = plan.job.oversubscribed;
+        // As ranks take it.
+        let shared = self.spec.config.cpus.unwrap_or(cores as u32);
+        let over = ranks > shared;
         if over && !self.spec.oversubscribe && !self.spec.quiet {
             self.sink.note(&format!(
-                "{ranks} ranks share {cores} CPUs: waiting ranks will sleep instead of spinning \
+                "{ranks} ranks share {shared} CPUs: waiting ranks will sleep instead of spinning \
                  (--oversubscribe says that this is meant)"
             ));
         }

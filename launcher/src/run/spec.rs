@@ -220,8 +220,6 @@ impl Spec {
             size: self.ranks,
             nodes,
             cores: 0,
-            oversubscribed: false,
-            bound_cpus: Vec::new(),
             explain: self.explain,
             wait_timeout: self.wait_timeout,
             hints: self.hints.clone(),

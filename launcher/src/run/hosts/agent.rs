@@ -355,12 +355,7 @@ fn spec(task: &Task) -> Spec {
 /// What the ranks here are told, and how they are known: by a secret of this host alone.
 fn plan(task: &Task, cpus: Vec<u32>, address: String) -> io::Result<Plan> {
     let host = Host { first: task.first, ranks: task.ranks, address };
-    let job = crate::Job {
-        cores: cpus.len() as u32,
-        oversubscribed: task.ranks as usize > cpus.len(),
-        host: Some(host),
-        ..task.job.clone()
-    };
+    let job = crate::Job { cores: cpus.len() as u32, host: Some(host), ..task.job.clone() };
     let places = topology::places(&cpus, task.bind, task.map_by);
     Ok(Plan { secret: Secret(wire::random()?), job, places })
 }

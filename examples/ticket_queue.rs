@@ -6,8 +6,8 @@
 //!
 //! The queue is a ring of slots. A producer's ticket says which slot to fill next, a consumer's
 //! which one to empty; tickets are counted up for ever, and the slot is the ticket modulo the
-//! number of slots. Each slot counts how often it was filled or emptied, which says whose turn it
-//! is:
+//! number of slots. Each slot counts how often it was filled or emptied, which tells the producer
+//! or consumer whose turn it is:
 //!
 //! ```text
 //! round = ticket / slots      how often the slot was used before

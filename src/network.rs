@@ -50,7 +50,7 @@ pub(crate) unsafe fn of_process(
 
 /// Reaches ranks of other nodes as the configuration says, at that address of this machine, with
 /// messages that are keyed with that secret. `exchange` is the all-gather of the job, and
-/// `directory` who knows where its ranks are.
+/// `directory` knows where its ranks are.
 ///
 /// # Safety
 ///

@@ -51,14 +51,14 @@ fn left(universe: &Universe, until: u64) -> Option<Duration> {
     (!left.is_zero()).then_some(left)
 }
 
-/// Serves nobody until then.
+/// Serves no rank until then.
 fn idle(universe: &Universe, until: u64) {
     while let Some(left) = left(universe, until) {
         universe.transport().park(left);
     }
 }
 
-/// Serves everybody until then.
+/// Serves all ranks until then.
 fn serve(universe: &Universe, until: u64) {
     while let Some(left) = left(universe, until) {
         universe.progress();
@@ -98,7 +98,7 @@ fn operate(draw: &mut Draw, epoch: &LockAll<'_>, ranks: u64) -> Result<(), RmaEr
     }
 }
 
-/// Puts to a target that serves nobody, until that takes no more: as many as the credit says, and
+/// Puts to a target that serves no rank, until that takes no more: as many as the credit says, and
 /// no message besides. What was put is there when it serves again.
 fn try_credit(universe: &Universe, epoch: &LockAll<'_>, target: Rank) -> u64 {
     let before = universe.counters().messages_sent();

@@ -150,7 +150,7 @@ fn is_job() -> bool {
     }
     true
 }
-/// Whether a page of a mapped file could not be read, which ends who touches it (ADR 30).
+/// Whether a page of a mapped file could not be read, which kills the process that tries (ADR 30).
 fn is_lost_page(output: &Output, hit: &str) -> bool {
     output.status.signal() == Some(libc::SIGBUS) && hit.contains("Read ")
 }

@@ -1,4 +1,4 @@
-//! What flushes wait for, and whom failures are told: also where several threads of a rank flush.
+//! What flushes wait for, and which threads hear of failures: also where several of a rank flush.
 use rma::{Assert, Config, Op, ProgressAgent, Rank, RmaError, Universe, local_with, simulate};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};

@@ -1,5 +1,5 @@
-//! Collective operations that some ranks give up, and ranks that go on after they have left: whose
-//! waits end because of that, and whose do not.
+//! Collective operations that some ranks give up, and ranks that go on after they have left: which
+//! ranks' waits end because of that, and which do not.
 use rma::testing::processes;
 use rma::{Assert, CollectiveError, Communicator, Config, LockKind, Op, Rank, RmaError, Universe};
 use rma::{Window, local_with};

@@ -68,8 +68,8 @@ fn words(universe: &Universe, count: usize) -> Window {
     universe.world().window(count, 8).allocate().unwrap()
 }
 
-/// Requests, scopes' results, locks and epochs that no destructor ends: their buffers are nobody
-/// else's, and other windows hear nothing of it.
+/// Requests, scopes' results, locks and epochs that no destructor ends: no other owner gets their
+/// buffers, and other windows hear nothing of it.
 #[test]
 fn what_is_forgotten_harms_nothing() {
     for of in ways() {

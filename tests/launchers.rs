@@ -106,7 +106,7 @@ fn take_part() {
             println!("rank {rank} waits no more: {error}");
             panic!("{error}");
         }
-        // As a rank that computes would, and asks nobody.
+        // As a rank that computes would, and asks no peer.
         _ => loop {
             std::thread::park();
         },

@@ -1,4 +1,4 @@
-//! Ranks that leave in order, early, late or without a word: whom that disturbs, and whom not.
+//! Ranks that leave in order, early, late or without a word: which ranks that disturbs or not.
 use rma::{
     CollectiveError, Config, Lock, LockKind, Op, ProgressAgent, Rank, RmaError, Universe, Window,
     local, local_with,

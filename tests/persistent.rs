@@ -85,7 +85,7 @@ fn open_array(universe: &Universe, root: &Path, hints: &PersistentHints) -> Resu
 }
 
 /// An array of blocks is opened by any number of ranks, of which each finds its piece; what was not
-/// committed is rolled back, whoever opens it.
+/// committed is rolled back, whichever ranks open it.
 #[test]
 fn an_array_is_divided_among_any_number_of_ranks() {
     let folder = tempfile::tempdir().unwrap();

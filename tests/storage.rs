@@ -401,7 +401,7 @@ fn an_origin_makes_a_target_durable() {
                 }
                 assert!(request.test() && request.target() == Rank(1));
                 request.wait()?;
-                // Two at a time, one of which nobody waits for.
+                // Two at a time, one of which no thread waits for.
                 drop(window.request_sync_remote(Rank(1))?);
                 window.request_sync_remote(Rank(1))?.wait()?;
                 window.request_sync_remote(Rank::NULL)?.wait()?;

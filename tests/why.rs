@@ -1,4 +1,4 @@
-//! A job that hangs says why to whoever asks: real processes, asked while they wait.
+//! A job that hangs says why to a user who asks: real processes, asked while they wait.
 use rma::{LockKind, Rank, initialize};
 use rma_launcher::run::query::{self, JobView, Stage, WhomView, Why};
 use rma_launcher::run::{Output, Spec, run};
@@ -8,7 +8,7 @@ use std::{env, fs, thread};
 
 const NAME: &str = "asked-while-it-waits";
 const WATCHDOG: Duration = Duration::from_secs(120);
-/// Whose lock is waited for.
+/// The rank whose lock is waited for.
 const HOME: Rank = Rank(1);
 
 /// Rank 2 keeps a lock until its pipe is written; rank 0 waits for the lock, rank 1 in a barrier.

@@ -37,7 +37,7 @@ enum Axis {
     Ranks,
 }
 
-/// Whose line it is, which says how it is drawn.
+/// Whether a line is ours, a limit's or a peer's, which says how it is drawn.
 #[derive(Clone, Copy, PartialEq)]
 enum Whose {
     Ours,

@@ -115,7 +115,7 @@ impl Group {
         self.runs.iter().find_map(|run| Some(Rank(run.start + run.index_of(engine.0)?)))
     }
 
-    /// The first of its runs, for whoever is to know roughly.
+    /// The first of its runs, for a launcher, which is to know roughly.
     pub(crate) fn some(&self) -> SomeRanks {
         let (first, stride, count) =
             self.runs.first().map_or((0, 1, 0), |run| (run.first, run.stride, run.count));

@@ -1,12 +1,12 @@
-//! Writing that begins before anybody waits for it.
+//! Writing that begins before a thread waits for it.
 #![allow(unsafe_code)] // room: one call of the system that starts to write
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use rustix::fd::{AsFd, AsRawFd};
 
-/// Has the system begin to write these bytes of a file to the device, where it knows how: whoever
-/// synchronises the file later waits the less. A wish, which fails in silence.
+/// Has the system begin to write these bytes of a file to the device, where it knows how: a thread
+/// that synchronises the file later waits the less. A wish, which fails in silence.
 pub(crate) fn begin_to_write(file: impl AsFd, bytes: Range<u64>) {
     let file = file.as_fd().as_raw_fd();
     let of = |at: u64| libc::off64_t::try_from(at).ok();
@@ -16,9 +16,10 @@ pub(crate) fn begin_to_write(file: impl AsFd, bytes: Range<u64>) {
     _ = unsafe { libc::sync_file_range(file, start, len, libc::SYNC_FILE_RANGE_WRITE) };
 }
 
-/// What of a file was written, of which the system begins to bring some to the device: for who has
-/// made the file durable and will do so again, and what is not written again before that. What was
-/// between the last two times tells. Counts are hints: threads that come at once may lose some.
+/// What of a file was written, of which the system begins to bring some to the device: for a
+/// program that has made the file durable and will do so again, and what is not written again
+/// before that. What was between the last two times tells. Counts are hints: threads that come at
+/// once may lose some.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
     is_worth_it: AtomicBool,

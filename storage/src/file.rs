@@ -153,7 +153,7 @@ impl StorageFile {
     }
 
     /// Has the file system write to the blocks that the file has, where it would take new ones for
-    /// each write: that space is not reserved, and who writes without it ends by SIGBUS.
+    /// each write: that space is not reserved, and a writer without it ends by SIGBUS.
     fn keep_in_place(&self) {
         let is_btrfs = is_btrfs(&self.descriptor);
         let flags = rustix::fs::ioctl_getflags(&self.descriptor);
@@ -275,7 +275,7 @@ impl StorageFile {
         self.unlock(0..i64::MAX as u64);
     }
 
-    /// Whether it is a block device, which nobody makes or removes.
+    /// Whether it is a block device, which no rank makes or removes.
     pub(crate) fn is_device(&self) -> bool {
         self.is_device
     }

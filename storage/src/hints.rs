@@ -105,7 +105,7 @@ pub struct StorageHints {
 
 impl AccessStyle {
     /// What the system knows of it, of a file that is read and written. It reads ahead forwards
-    /// only: for those who go backwards, not at all is better.
+    /// only: for a program that goes backwards, not at all is better.
     pub(crate) fn advice(self) -> Option<rustix::fs::Advice> {
         match self {
             Self::Sequential => Some(rustix::fs::Advice::Sequential),

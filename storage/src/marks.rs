@@ -1,7 +1,7 @@
 //! Which pages of a mapping were stored to, by marks that the kernel keeps in the page tables of
 //! this process: pages are write-protected, and the first store to each of them takes that away
-//! without asking anybody (Linux 6.7: `UFFD_FEATURE_WP_ASYNC`, and `PAGEMAP_SCAN` to read and renew
-//! the marks in one call).
+//! without asking a handler (Linux 6.7: `UFFD_FEATURE_WP_ASYNC`, and `PAGEMAP_SCAN` to read and
+//! renew the marks in one call).
 //!
 //! They are of this process: stores by other processes leave theirs there. They outlive that a page
 //! is written back or reclaimed, as the kernel keeps them in entries of pages that are not there.
@@ -144,7 +144,7 @@ impl Marks {
         // SAFETY: it takes flags only, and makes a descriptor or fails.
         let made = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
         let made = i32::try_from(made).ok().filter(|made| *made >= 0);
-        // SAFETY: new, and nobody else's.
+        // SAFETY: new, and no other value owns it.
         let uffd = made.map(|made| unsafe { OwnedFd::from_raw_fd(made) });
         let uffd = uffd.ok_or("the system has no userfaultfd for this process")?;
         let mut api = UffdApi { api: API, features: ASYNC | UNPOPULATED, ioctls: 0 };

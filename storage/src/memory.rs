@@ -616,8 +616,8 @@ impl Pages {
     /// Writes back the cache lines of bytes that lie in a file which has all of them.
     fn write_back(&self, lines: Lines, bytes: Range<usize>) {
         assert!(bytes.start <= bytes.end && bytes.end <= self.len, "outside of what is mapped");
-        // SAFETY: mapped by this value as long as it lives; whoever cuts the file meanwhile gets
-        // the process killed, which executes nothing (`Backing for StorageMemory`).
+        // SAFETY: mapped by this value as long as it lives; a program that cuts the file meanwhile
+        // gets the process killed, which executes nothing (`Backing for StorageMemory`).
         unsafe { lines.write_back(self.base.wrapping_add(bytes.start), bytes.len()) };
     }
 }
@@ -643,8 +643,8 @@ fn is_whole(mapping: Mapping, end: usize) -> bool {
     read != Err(Errno::FAULT)
 }
 
-/// How often each block was written since it was last made durable: what decides who writes it, and
-/// nothing else.
+/// How often each block was written since it was last made durable: what decides whether this
+/// process or the system writes it, and nothing else.
 ///
 /// After a sync, the system has write-protected all pages, to know which become dirty; the first
 /// store to each is a fault, which takes longer than to have the system write a page. Once they are

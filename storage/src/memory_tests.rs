@@ -520,7 +520,7 @@ fn styles_are_advice() {
     }
 }
 
-/// Styles reach the mapping and the file: who reads in no order, reads nothing ahead.
+/// Styles reach the mapping and the file: a program that reads in no order reads nothing ahead.
 #[test]
 fn styles_are_told_to_the_system() {
     let folder = tempfile::tempdir().unwrap();

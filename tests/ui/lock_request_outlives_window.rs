@@ -1,4 +1,4 @@
-//! Whoever asked for a lock waits for it, or gives it up, before the window goes.
+//! A thread that asked for a lock waits for it, or gives it up, before the window goes.
 fn main() {
     rma::local(2, |universe| {
         let window = universe.world().window(1, 8).allocate().unwrap();

@@ -18,7 +18,7 @@ pub(crate) const SLOT_BYTES: usize = 496;
 /// Bytes of the longest message: 4 KiB of payload, and its header.
 pub(crate) const MESSAGE_MAX: usize = 9 * SLOT_BYTES;
 
-/// Written by the owner before anyone else knows the segment.
+/// Written by the owner before any other rank knows the segment.
 #[repr(C, align(128))]
 struct Header {
     magic: AtomicU64,

@@ -1,5 +1,5 @@
-//! The doorbell of a rank: how its sleeping threads, and its progress agent, are woken by anyone,
-//! for the price of a fence and a load when no thread sleeps.
+//! The doorbell of a rank: how its sleeping threads, and its progress agent, are woken by any
+//! ringer, for the price of a fence and a load when no thread sleeps.
 //!
 //! The waiter does `arm` → look at its condition → `park` or `disarm`; the ringer, which makes the
 //! condition true, does store → `ring`. Both sides pass a sequentially consistent fence between

@@ -66,7 +66,7 @@ pub enum JoinError<E> {
          run the same build of the program on every rank"
     )]
     Card {
-        /// Whose card it is.
+        /// The rank whose card it is.
         rank: WorldRank,
         /// What is wrong with it.
         problem: &'static str,

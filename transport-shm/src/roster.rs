@@ -13,7 +13,7 @@ use crate::card::{CARD_WORDS, Card, MAGIC};
 use crate::doorbell::Doorbell;
 use crate::segment::Span;
 
-/// Written by rank 0 before anyone else knows the segment, but for `failed`.
+/// Written by rank 0 before any other rank knows the segment, but for `failed`.
 #[repr(C, align(128))]
 struct Head {
     magic: AtomicU64,

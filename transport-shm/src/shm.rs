@@ -229,7 +229,7 @@ pub struct Others {
 }
 
 impl Others {
-    /// They have left so. Word of ranks of this machine, who tell of themselves, is dropped.
+    /// They have left so. Word of ranks of this machine, which tell of themselves, is dropped.
     pub fn left(&self, ranks: Range<u32>, outcome: Outcome) {
         let elsewhere = ranks.filter(|rank| !self.here.contains(rank));
         let news = elsewhere.filter(|rank| self.roster.tell(WorldRank(*rank), outcome)).count();

@@ -19,7 +19,7 @@ struct Member {
 #[derive(Debug)]
 pub(crate) struct Membership {
     members: Vec<Member>,
-    /// News on its way: when it arrives, at whom, and of whom.
+    /// News on its way: when it arrives, at which rank, and of which.
     news: BTreeSet<(u64, u32, u32)>,
     /// The first rank that failed, heard of or not.
     failed: Option<u32>,

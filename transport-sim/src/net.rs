@@ -122,7 +122,7 @@ fn ignore_poison<T>(result: Result<T, PoisonError<T>>) -> T {
     result.unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whose thread plays a rank or its agent.
+/// Whether a thread plays a rank or its agent, and which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Empty,

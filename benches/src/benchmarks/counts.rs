@@ -239,8 +239,8 @@ impl Counts<'_, '_> {
         let (allocated_after, [sent_after, received_after]) =
             (allocations(), self.bench.messages());
         let each = |after: u64, before: u64| (after - before) as f64 / times as f64;
-        // To the hundredth: a release, which nobody answers, may be on its way when the counting
-        // starts, and is then received within it.
+        // To the hundredth: a release, which its target does not answer, may be on its way when
+        // the counting starts, and is then received within it.
         let hundredth = |count: f64| (count * 100.0).round() / 100.0;
         let (path, budget) = (self.path, call.budget);
         let draft = |what, most| call.draft(what, path, most);

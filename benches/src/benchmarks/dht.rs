@@ -135,7 +135,7 @@ fn mixed(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// By whom a table is filled.
+/// What fills a table: our operations, or the machine's own.
 #[derive(Clone, Copy)]
 enum By {
     Us,

@@ -103,7 +103,7 @@ fn under_way(bench: &mut Bench<'_>, epoch: &LockAll<'_>, there: RawTarget) -> Re
     )
 }
 
-/// Two windows of words: whose accumulates keep their order, and whose need not.
+/// Two windows of words: accumulates to the one keep their order, those to the other need not.
 struct Words {
     ordered: Window,
     any_order: Window,

@@ -21,7 +21,7 @@ const WORDS: u64 = 1024;
 enum Kind {
     Put,
     Accumulate,
-    /// Whose requests, with a buffer each, are kept until all are issued.
+    /// Its requests, with a buffer each, are kept until all are issued.
     Rput,
     /// As above.
     Rget,

@@ -23,7 +23,7 @@ const TIMEOUT: &str = "MPIEXEC_TIMEOUT";
 /// A rank of theirs that had no CPU for more of its time disturbs its rows.
 const WAITED: f64 = 0.05;
 
-/// What is measured, and by whom.
+/// What is measured, and by which libraries.
 #[derive(Debug, Args)]
 pub(crate) struct Wanted {
     /// Which of our benchmarks; all that peers have by default

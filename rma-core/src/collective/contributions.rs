@@ -46,7 +46,7 @@ const FORGET_EVERY: u32 = 1 << 24;
 
 /// Which payload: communicator, tag, sender; or the receiver, of one that is sent.
 pub(crate) type ContributionKey = (u64, u32, WorldRank);
-/// Whom to tell what.
+/// Ranks, and what to tell each.
 pub(crate) type CtsHeads = Vec<(WorldRank, Head)>;
 
 /// What a message of a collective says: a piece of a part, with `offset` in the part; or the RTS

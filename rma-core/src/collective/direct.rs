@@ -3,8 +3,8 @@
 //! All ranks meet first ([`offers`](super::offers)), and say where what they have lies, and whether
 //! they may read the memory of those that they read from. If one may not, all of them go through
 //! lanes, then and later in this communicator. What is shown so is a piece of the sender's lane
-//! that holds no bytes: its words say that it is there, and who has done with it. The sender
-//! returns when all have.
+//! that holds no bytes: its words say that it is there, and which readers have done with it. The
+//! sender returns when all have.
 //!
 //! Bytes that are copied so are whatever lies there at that moment. A sender that gives up, or
 //! unwinds, first takes back what it has shown ([`Showing`]), and each reader looks after each copy
@@ -48,9 +48,9 @@ impl Drop for Showing<'_, '_> {
 struct Bringing<'r> {
     /// Of each payload.
     bytes: usize,
-    /// What it shows, and to whom.
+    /// What it shows, and to which readers.
     shows: Option<(&'r [u8], Readers)>,
-    /// Whose memory it reads.
+    /// The ranks whose memory it reads.
     reads: &'r [Rank],
 }
 
@@ -68,7 +68,7 @@ fn explain(config: &Config, hindered: Option<&str>) -> String {
              bytes of shared memory are too few for them (collective_lane_bytes)\n"
         );
     }
-    // Words of lanes say who has read.
+    // Words of lanes say which ranks have read.
     let (from, to) = (config.collective_direct_from.max(from_lane), config.collective_direct_to);
     let direct = match hindered {
         _ if from > to => {
@@ -142,7 +142,7 @@ impl Exchange<'_> {
         let (showing, first) = (Showing(self), self.next_piece());
         let address = shows.as_ref().map_or(0, |(bytes, _)| address_of(bytes));
         if let Some((_, readers)) = shows.filter(|_| kind == OfferKind::Direct) {
-            // Whoever hears of it finds it there.
+            // A rank that hears of the offer finds it there.
             self.put_piece(readers, &[], false)?;
         }
         let offers = self.share_lanes(near, kind, (bytes, address), first)?;

@@ -316,7 +316,7 @@ impl Exchange<'_> {
             })
         };
         let start = self.first_piece();
-        // Whoever hears of it finds it there.
+        // A rank that hears of the offer finds them there.
         put(all, 0..pieces.min(HALF), false)?;
         let Some(lanes) = self.offer_all(ring, block, start)? else { return Ok(false) };
         for first in (0..pieces).step_by(HALF as usize) {
@@ -364,7 +364,7 @@ impl Exchange<'_> {
             })
         };
         let start = self.first_piece();
-        // Whoever hears of it finds it there.
+        // A rank that hears of the offer finds them there.
         put(mine.unwrap_or(all), 0..pieces.min(at_once), false)?;
         let Some(lanes) = self.offer_all(ring, block, start)? else { return Ok(false) };
         for first in (0..pieces).step_by(at_once as usize) {
@@ -479,7 +479,7 @@ impl Exchange<'_> {
         // All pieces of so many turns have a place.
         let at_once = (PIECES / ring.size).max(1) as usize;
         let start = self.first_piece();
-        // Whoever hears of it finds it there.
+        // A rank that hears of the offer finds them there.
         let turns = 0..dealt.turns.min(at_once);
         let early = (turns.len() as u64 * ring.others()).min(PIECES.into());
         self.put_parts((ring, &dealt, turns), 0..early, total, false)?;

@@ -5,7 +5,7 @@
 //! A message offers a payload, and says where in the lane it begins. The sender decides so, and the
 //! receiver takes what comes: a sender that has no memory for a lane uses messages. A rank
 //! leaves an operation when all has been written, and others may read it later: each has the lane
-//! mapped by then, for what it reads there first is waited for. If an operation fails, nobody can
+//! mapped by then, for what it reads there first is waited for. If an operation fails, no rank can
 //! tell when the last reader is done: the lane is kept, and not used again.
 use super::abandon::By;
 use super::contributions::{CollectiveKind, PayloadPart, step_head};

@@ -3,8 +3,8 @@
 //!
 //! Ranks whose calls differ may wait elsewhere: a rank that has offered what it has sends nothing.
 //! So one that waits here looks for messages of the same operation, and one that waits for a
-//! message looks for an offer of its sender; either gives the operation up for all. Who comes here
-//! wakes those that are not here yet.
+//! message looks for an offer of its sender; either gives the operation up for all. A rank that
+//! comes here wakes those that are not here yet.
 //!
 //! A rank may come late to an operation that another has given up, and meet those that have heard
 //! of it and are at a later one. All read the same offers, so all know which of them were late:
@@ -158,8 +158,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Why `from` has gone on without this rank: whoever gives an operation up tells that before it
-    /// offers something else.
+    /// Why `from` has gone on without this rank: a rank that gives an operation up tells that
+    /// before it offers something else.
     fn went_on(&self, from: Rank) -> CollectiveError {
         let (inner, what) = (&*self.comm().inner, self.what());
         let heard = inner.attempt(what, (None, By::Messages), |wait| {

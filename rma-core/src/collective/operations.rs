@@ -413,7 +413,7 @@ impl Communicator {
     }
 }
 
-/// Partners of each round of an exchange of all with all: whom to send to, whom to hear from.
+/// Partners of each round of an exchange of all with all: one to send to, one to hear from.
 fn pairs(comm: &Communicator) -> impl Iterator<Item = (Rank, Rank)> {
     let (rank, size) = (comm.rank(), comm.size());
     (1..i64::from(size)).map(move |step| (rank.on_ring(step, size), rank.on_ring(-step, size)))

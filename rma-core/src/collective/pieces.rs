@@ -170,7 +170,7 @@ pub(super) fn done<S: AtLane>(side: &S, (writer, reader): (Rank, Rank), number: 
 /// theirs no more from now on.
 pub(super) fn withdraw<S: AtLane>(side: &S, next: u64) {
     side.withdrawn().store(next, Relaxed);
-    // pairs with the fence in `is_withdrawn`: who finds bytes of later finds the word as well.
+    // pairs with the fence in `is_withdrawn`: a reader of later bytes finds the word as well.
     fence(Release);
 }
 

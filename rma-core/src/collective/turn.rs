@@ -1,8 +1,8 @@
 //! The order of the collective operations of one communicator: its threads take turns.
 //!
-//! One word says whether a thread has the turn, and whether others wait for it. Who gives the turn
-//! back learns that from the same exchange, so that a turn for which nobody waits costs two
-//! exchanges and no fence.
+//! One word says whether a thread has the turn, and whether others wait for it. The thread that
+//! gives the turn back learns that from the same exchange, so that a turn for which no thread waits
+//! costs two exchanges and no fence.
 use super::timed::Underway;
 use crate::collective::Inner;
 use crate::word::Word;
@@ -23,8 +23,8 @@ fn try_take(word: &impl Word<Value = u32>) -> bool {
     word.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_ok()
 }
 
-/// Takes the turn if it is free. Otherwise who has it knows that a thread waits, and rings when it
-/// gives it back: a thread that arms its bell before may sleep after.
+/// Takes the turn if it is free. Otherwise the thread that has it knows that another waits, and
+/// rings when it gives it back: a thread that arms its bell before may sleep after.
 fn take_or_await(word: &impl Word<Value = u32>) -> bool {
     // This thread cannot know whether it is the last that waits, so it says that another does.
     // pairs with the exchange in `give_back`, both ways: Acquire as in `try_take`, Release because
@@ -124,7 +124,7 @@ mod tests {
             let world = universe.world();
             let turn = world.turn("a test").unwrap();
             drop(turn.lend());
-            // Whoever does not get it gives none back.
+            // A caller that does not get it gives none back.
             for _ in 0..2 {
                 assert!(Turn::try_take(&world.inner).is_none());
                 assert!(Turn::take_or_await(&world.inner).is_none());

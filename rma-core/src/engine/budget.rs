@@ -6,8 +6,8 @@ use crate::word::{AtomicU64, AtomicUsize, fence};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::OnceLock;
 
-/// Slots are numbered; which are free is a bit of each. Whoever takes one sees what those before
-/// did with it.
+/// Slots are numbered; which are free is a bit of each. A thread that takes one sees what those
+/// before did with it.
 pub(super) struct Budget {
     free: Box<[AtomicU64]>,
     /// Messages that one peer may leave unanswered.

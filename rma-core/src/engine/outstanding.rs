@@ -88,7 +88,7 @@ impl Pending {
         Self { by: Some(thread::id()), ..Self::default() }
     }
 
-    /// Whose operations these are; `None` if the waiter knows.
+    /// The thread whose operations these are; `None` if the waiter knows.
     pub(crate) fn by(&self) -> Option<ThreadId> {
         self.by
     }

@@ -99,7 +99,7 @@ fn a_slot_goes_from_thread_to_thread() {
     });
 }
 
-/// Pieces of one answer, in the hands of two threads: who sees that all is done sees both.
+/// Pieces of one answer, in the hands of two threads: a waiter that sees all done sees both.
 #[test]
 fn pieces_come_side_by_side() {
     loom::model(|| {

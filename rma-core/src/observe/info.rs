@@ -163,7 +163,7 @@ impl Window {
         ByDevice { moves, layouts, atomics }
     }
 
-    /// Which layouts a device moves run by run, and who says so.
+    /// Which layouts a device moves run by run, and what decides that.
     fn explain_layouts(&self, remote: &dyn Remote, run_min: u64) -> String {
         let (config, key) = (&self.engine().config, "device_run_bytes");
         // Costs may differ from peer to peer; those to the first far one stand for all.

@@ -256,7 +256,7 @@ impl Durable {
             Err(PersistError::Poisoned { errno, .. }) => (3, errno),
             // There is no room for the lengths.
             Err(PersistError::Cut { .. } | PersistError::CutThere) => (4, 0),
-            // Of commits, which nobody asks for by a message.
+            // Of commits, which no rank asks for by a message.
             Err(
                 PersistError::Elsewhere { .. }
                 | PersistError::Mixed { .. }

@@ -72,8 +72,8 @@ impl Outbox {
     }
 
     /// A thread has come to send what is here. It does not see what another one is trying, and may
-    /// be the only one that was rung for the room which that has just not found: who tries in vain
-    /// tries again if [another has come](Self::visits) since it was given the parcel.
+    /// be the only one that was rung for the room which that has just not found: a thread that
+    /// tries in vain tries again if [another has come](Self::visits) since it was given the parcel.
     pub(crate) fn visit(&mut self) {
         self.visits = self.visits.wrapping_add(1);
     }

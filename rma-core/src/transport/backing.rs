@@ -199,7 +199,7 @@ pub enum Place {
         /// Where in the file the extent begins, in bytes; a multiple of the page size.
         offset: u64,
         /// Neighbours map it with `MAP_SYNC` or not at all: its owner makes bytes durable by
-        /// writing back the cache lines that they lie in, whoever has stored them.
+        /// writing back the cache lines that they lie in, whichever rank stored them.
         synchronous: bool,
     },
 }

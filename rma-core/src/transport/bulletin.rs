@@ -92,7 +92,7 @@ impl fmt::Display for About {
     }
 }
 
-/// Whom a wait is on.
+/// The processes that a wait is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Whom {
@@ -115,7 +115,7 @@ pub struct ToldWait {
     pub what: String,
     /// Of which object.
     pub about: About,
-    /// On whom.
+    /// On which processes.
     pub whom: Whom,
     /// Since when, by the transport's clock: `CLOCK_MONOTONIC` of the machine, in shared memory.
     pub since: Duration,
@@ -145,7 +145,7 @@ impl Bulletin {
 
     /// In these words, which the launcher reads; they are 0 before.
     pub fn new(words: &'static [AtomicU64; Self::WORDS]) -> Self {
-        // pairs with the Acquire of whoever maps them, if any: what stands there besides is 0.
+        // pairs with the Acquire of a launcher, if any maps them: what stands there besides is 0.
         words[MARK_AT].store(MARK, Release);
         Self(words)
     }
@@ -179,7 +179,7 @@ impl Bulletin {
                 && slot[STATE].compare_exchange(seen, writing, Acquire, Relaxed).is_ok();
             taken.then_some((slot, seen))
         })?;
-        // Whoever sees one of the words below sees that the slot is being written.
+        // A reader that sees one of the words below sees that the slot is being written.
         fence(Release);
         let len = what.floor_char_boundary(TEXT * 8);
         let (kind, peer, some) = match whom {
@@ -269,7 +269,7 @@ fn wait_in(slot: &[u64]) -> Option<ToldWait> {
 pub(crate) struct Telling(&'static [AtomicU64]);
 
 impl Telling {
-    /// Who holds or owes what is waited for is another one by now, perhaps.
+    /// Another process holds or owes what is waited for by now, perhaps.
     pub(crate) fn set_peer(&self, peer: Option<WorldRank>) {
         self.0[PEER].store(peer.map_or(UNKNOWN, |peer| peer.0.into()), Relaxed);
     }

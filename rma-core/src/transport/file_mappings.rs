@@ -25,7 +25,7 @@ pub struct FileMapping {
     pub base: usize,
     /// Bytes.
     pub len: usize,
-    /// Whether stores there leave a mark, for whom tracks them.
+    /// Whether stores there leave a mark, for a watcher that tracks them.
     pub is_armed: bool,
 }
 
@@ -64,7 +64,7 @@ impl FileMapping {
     }
 }
 
-/// Files of which somebody wants to know whether a mapping of them ends.
+/// Files of which the owner of this wants to know whether a mapping of them ends.
 #[derive(Debug)]
 pub struct FileWatch(u64);
 

@@ -168,7 +168,7 @@ pub enum ImportError {
     /// The peer is gone, and its memory with it.
     #[error("rank {0} is gone")]
     PeerGone(WorldRank),
-    /// Nobody says where the peer is reached.
+    /// The launcher does not say where the peer is reached.
     #[error("where rank {owner} is reached is not known: {why}")]
     NoAddress {
         /// The peer.
@@ -379,7 +379,7 @@ pub unsafe trait Messages: Send + Sync {
     /// by the thread that `poll` tells that there were messages.
     fn is_handled(&self, mark: u64) -> bool;
     /// Messages that came and were not handed out: made up by others than ranks of the job, altered
-    /// on their way, or sent a second time. 0 where nobody else can send.
+    /// on their way, or sent a second time. 0 where no others can send.
     fn refused(&self) -> u64 {
         0
     }

@@ -222,7 +222,7 @@ pub enum DeviceError {
     /// The peer does not answer.
     #[error("rank {0} does not answer")]
     Unreachable(WorldRank),
-    /// Nobody says where the peer is reached.
+    /// The launcher does not say where the peer is reached.
     #[error("where rank {peer} is reached is not known: {why}")]
     NoAddress {
         /// The peer.

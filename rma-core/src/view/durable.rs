@@ -11,12 +11,13 @@ const WHAT: &str = "making a target's part durable";
 
 /// A target that was asked to make its part durable: [`wait`](Self::wait) says whether it has.
 ///
-/// To drop it takes nothing back: the target does so all the same, and nobody hears how it went.
+/// To drop it takes nothing back: the target does so all the same, and the origin does not hear
+/// how it went.
 #[must_use = "whether the part is durable comes from `wait`"]
 pub struct DurableRequest<'w> {
     window: &'w Window,
     target: Rank,
-    /// None if nobody was asked.
+    /// None if no target was asked.
     pending: Option<Arc<Pending>>,
 }
 

@@ -320,8 +320,8 @@ fn what_is_cancelled_while_there_is_no_room_is_not_sent() {
     });
 }
 
-/// What a target has not served yet counts against the credit at it, whoever waits for it: the
-/// target would drop what is more.
+/// What a target has not served yet counts against the credit at it, whether its origin waits
+/// for it or not: the target would drop what is more.
 #[test]
 fn a_target_has_no_more_than_the_credit() {
     with_window(|window, network| {

@@ -34,7 +34,7 @@ pub(crate) struct Ungranted {
     /// Of the request.
     pub(crate) slot: u64,
     end: Mutex<Option<LockEnd>>,
-    /// What waits for the grant, in order; `None` once somebody has waited for it.
+    /// What waits for the grant, in order; `None` once a thread has waited for it.
     queue: Mutex<Option<Vec<OwnedOperation>>>,
 }
 

@@ -57,7 +57,7 @@ fn hints(keep: bool) -> PersistentHints {
 
 /// As `hints` open it, without a fault.
 fn open(medium: &Simulated, hints: &PersistentHints, hasty: bool) -> Result<Job> {
-    // Who comes first makes no difference to a rank; the seeds of trials choose it in commits.
+    // Which rank comes first makes no difference to any; the seeds of trials choose it in commits.
     let mut job = Job::open(medium, hints, &SIZES, Fault::None, &mut Random(1))?;
     let stores = job.transactions.iter_mut().filter_map(|transaction| transaction.store.as_mut());
     stores.for_each(|store| store.hasty = hasty);

@@ -41,7 +41,7 @@ pub enum PersistentError {
     /// The ranks could not agree.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
-    /// Another rank could not, whose own error says why.
+    /// Another rank could not; its own error says why.
     #[error("rank {rank} failed in {what}; its own error says why")]
     Elsewhere {
         /// Which.
@@ -131,7 +131,7 @@ pub enum PersistentError {
     Size {
         /// The name.
         name: String,
-        /// Whose part.
+        /// The rank whose part it is.
         rank: u32,
         /// Its bytes.
         held: u64,

@@ -216,9 +216,9 @@ impl PersistentHints {
     }
 
     /// The window is one array, of which each rank has the next piece, in the order of ranks:
-    /// whoever opens it may be another number of ranks, or divide it otherwise, as long as all have
-    /// as many bytes together. It is copied then, as a new version, durably before it is open, and
-    /// older versions are dropped; see `docs/persistent.md`.
+    /// a job that opens it may have another number of ranks, or divide it otherwise, as long as all
+    /// have as many bytes together. It is copied then, as a new version, durably before it is open,
+    /// and older versions are dropped; see `docs/persistent.md`.
     pub fn block_distribution(mut self, blocks: bool) -> Self {
         self.blocks = blocks;
         self

@@ -33,7 +33,7 @@ struct Meeting {
     /// Ranks that will tell nothing more.
     over: RefCell<Vec<bool>>,
     fault: Fault,
-    /// Who hears a rank that has ended.
+    /// Which ranks hear one that has ended.
     coins: u64,
 }
 
@@ -100,7 +100,7 @@ impl Ranks for Member {
 
 type Task<'t, T> = Pin<Box<dyn Future<Output = Result<T>> + 't>>;
 
-/// Has all ranks make a call, step by step, whoever comes next.
+/// Has all ranks make a call, step by step, whichever comes next.
 fn together<'t, T>(
     processes: &[Simulated],
     fault: Fault,

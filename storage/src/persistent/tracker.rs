@@ -39,7 +39,7 @@ pub(super) struct Tracker {
     flaw: Option<&'static str>,
     rank: u32,
     size: u64,
-    /// The files of the parts, by rank; none if nobody wants marks.
+    /// The files of the parts, by rank; none if the program wants no marks.
     files: Option<FileWatch>,
     /// Of which ranks marks are kept in the transaction under way.
     tracked: Vec<bool>,
@@ -92,7 +92,7 @@ impl Tracker {
         let near = (0..transport.size()).filter(|rank| is_near(*rank)).count();
         let here = comm.group().members().filter(|rank| is_near(rank.0)).count();
         let known = match wish {
-            // The system is not asked for what nobody wants.
+            // The system is not asked for what the program does not want.
             DirtyTracking::Compare => Ok(()),
             _ => marks().map(|_| ()),
         };

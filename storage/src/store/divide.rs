@@ -81,8 +81,8 @@ pub(crate) fn divide(
 }
 
 /// Files of ranks that there are no more, since the window was divided among fewer: what of
-/// `catalog` a job of so many ranks removes, whose window it is. First the records, whose names are
-/// gone before the files are that they refer to.
+/// `catalog` the job removes whose window it is, of so many ranks. First the records, whose names
+/// are gone before the files are that they refer to.
 pub(crate) fn left_over(catalog: &Catalog, ranks: u32) -> (Vec<(u64, u32)>, Vec<String>) {
     // What cannot be read may be of more ranks; and if the newest is of others, it is still theirs.
     let is_ours = catalog.ranks() == Some(ranks);

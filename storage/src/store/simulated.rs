@@ -63,7 +63,7 @@ pub(crate) enum Mistake {
     FolderSyncAfter(&'static str),
     /// Checksums of blocks match always.
     BlockChecksums,
-    /// A store to the first block of a part leaves no mark; the tests' own, who store there.
+    /// A store to the first block of a part leaves no mark; the tests' own, which store there.
     LostMark,
 }
 

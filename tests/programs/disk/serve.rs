@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The kernel is the only one that changes anything.
 const FOREVER: Duration = Duration::from_secs(1 << 20);
 
-/// What is asked, as far as that decides who may fail.
+/// What is asked, as far as that decides how it may fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Call {
     Find,

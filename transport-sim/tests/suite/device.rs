@@ -23,7 +23,7 @@ fn kind(seed: u64) -> DeviceConfig {
     DeviceConfig { limits, queue_max: 3, ..DeviceConfig::new() }
 }
 
-/// Everyone puts to the next rank, small and large, and gets it back.
+/// Every rank puts to the next one, small and large, and gets it back.
 fn round_trip(seed: u64) -> Run<Vec<u64>> {
     run_traced(&net(3, seed, kind(seed)), |sim| {
         let me = sim.rank().0;

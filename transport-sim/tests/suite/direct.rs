@@ -167,7 +167,7 @@ fn a_copy_that_is_refused_is_an_error_at_both_ranks_once() {
             }
             // The next is as good as any: a rank has lost its lane, and both go by messages.
             assert_eq!(world.allgather(&mine(world)).unwrap(), gathered());
-            // Elsewhere, too, whoever was refused does not try again.
+            // Elsewhere, too, a rank that was refused does not try again.
             let other = world.dup().unwrap();
             for root in [Rank(1), Rank(0)] {
                 let mut all = mine(&other);

@@ -9,7 +9,7 @@ use crate::common::{config, poll_until, seeds, send};
 use rma_core::transport::{Sleep, WorldRank};
 use rma_transport_sim::{Net, NetConfig, Run, Sim, Trace, run_traced};
 
-/// A busy program: everyone sends to everyone through small queues.
+/// A busy program: every rank sends to every rank through small queues.
 fn gossip(sim: &Sim) -> Vec<(u32, u8)> {
     let mut heard = Vec::new();
     let mut sink = |from: WorldRank, bytes: &[u8]| heard.push((from.0, bytes[0]));

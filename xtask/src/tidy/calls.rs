@@ -86,7 +86,7 @@ fn is_core(path: &str) -> bool {
 
 fn may_read_environment(path: &str) -> bool {
     let rooms = ["launcher/", "xtask/", "conformance/", "benches/"];
-    // What tests need, who runs them says.
+    // What tests need, the user who runs them says.
     rooms.iter().any(|room| path.starts_with(room)) || path == "transport-ofi/src/sys/here.rs"
 }
 

@@ -9,7 +9,7 @@ use crate::workspace::Source;
 const RULE: &str = "glossary";
 const PAGE: &str = "docs/glossary.md";
 
-/// Whose files are named by words of the runtime.
+/// Folders whose files are named by words of the runtime.
 const ROOMS: [&str; 5] =
     ["rma-core/src/", "transport-shm/src/", "transport-sim/src/", "storage/src/", "src/"];
 

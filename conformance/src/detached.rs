@@ -105,7 +105,8 @@ pub fn beside_others(universe: &Universe) {
     world.barrier().unwrap();
     assert_eq!(window.detach(region).unwrap()[0], 1);
     world.barrier().unwrap();
-    // Who has heard of it asks before it puts there again: so the first time is half the ranks'.
+    // A rank that has heard of it asks before it puts there again: so the first time is half
+    // the ranks'.
     let early = world.rank().0.is_multiple_of(2);
     for (first, value) in [(early, 8), (!early, 9)] {
         let stale = epoch.put(right, at, &[2u64]);

@@ -45,7 +45,7 @@ pub struct Case {
     pub threads: bool,
     /// Whether it polls, which has no deadline.
     polls: bool,
-    /// Whether it is for as long as anyone is left: not only the victim.
+    /// Whether it is for as long as any rank is left: not only the victim.
     anyone: bool,
 }
 

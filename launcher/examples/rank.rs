@@ -64,7 +64,7 @@ fn run() -> Result<(), StartError> {
                     std::thread::park();
                 }
             }
-            // Once somebody writes there.
+            // Once the test writes there.
             std::fs::read(std::env::args().nth(2).expect("a pipe")).expect("a pipe");
             client.missed(0);
             client.leave(true);

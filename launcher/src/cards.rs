@@ -1,4 +1,4 @@
-//! Where ranks are reached, as each of them says: whoever first talks to one asks for its card.
+//! Where ranks are reached, as each of them says: a rank that first talks to one asks for its card.
 
 use crate::gather::Answer;
 use crate::wire::{CARD_MAX, FromLauncher};

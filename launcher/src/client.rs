@@ -166,7 +166,7 @@ struct News {
     told: Option<Told>,
     /// The connection has ended, or says what is not understood: nothing more is heard.
     is_over: bool,
-    /// Those that nobody has heard of.
+    /// Those that this rank has not heard of yet.
     unheard: Vec<(Range<u32>, Fate)>,
 }
 
@@ -192,7 +192,7 @@ struct End {
     is_cut: Arc<AtomicBool>,
     /// Ranks that cannot be heard of any more.
     lost: Vec<Range<u32>>,
-    /// Whose launcher ends the job then.
+    /// Of a launcher of others, which ends the job then.
     managed: Option<Arc<Guarded>>,
 }
 
@@ -494,7 +494,7 @@ impl Client {
     }
 }
 
-/// Whose turn it is to write a frame: a mutex that can be waited for with a limit.
+/// Which thread's turn it is to write a frame: a mutex that can be waited for with a limit.
 #[derive(Debug, Default)]
 struct Turns {
     taken: Mutex<bool>,

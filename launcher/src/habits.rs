@@ -1,4 +1,4 @@
-//! What people type who know mpiexec: it is understood, or answered with what it is called here.
+//! What users of mpiexec type: it is understood, or answered with what it is called here.
 
 use std::ffi::{OsStr, OsString};
 

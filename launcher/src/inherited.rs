@@ -110,9 +110,9 @@ fn borrowed(descriptor: &RawFd) -> Option<BorrowedFd<'_>> {
     if *descriptor < FIRST {
         return None;
     }
-    // SAFETY: the number is at least `FIRST`, so it is not -1. Whose descriptor it is, this code
-    // cannot know: it is never owned here, so it is not closed. It is used for `fcntl` and `fstat`
-    // alone, which take any number and answer with an error if that is no open file.
+    // SAFETY: the number is at least `FIRST`, so it is not -1. Which code owns the descriptor, this
+    // one cannot know: it is never owned here, so it is not closed. It is used for `fcntl` and
+    // `fstat` alone, which take any number and answer with an error if that is no open file.
     Some(unsafe { BorrowedFd::borrow_raw(*descriptor) })
 }
 

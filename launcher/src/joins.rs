@@ -160,7 +160,7 @@ fn served(asked: Serve, further: Vec<Further>) -> Result<ExitCode, ExitCode> {
     let hosts = if joins == 1 { "1 host".to_owned() } else { format!("{joins} hosts") };
     let (address, file) = (port.address(), secret_file.display());
     let waiting = format!("waiting for {hosts}: `rma-run join {address} --secret-file {file}`");
-    // Nobody else knows a port that was free.
+    // No user knows yet which port was free.
     if is_any {
         complain(&waiting)
     } else {

@@ -52,7 +52,7 @@
 //! - A rank exits with 0 but never said `Leave`, or never said hello while others did: peers may
 //!   be waiting for it, so that the job fails and the message says so.
 //! - A rank leaves in order, or dies, and another one fails because it waited for it: that one says
-//!   so with its `Leave`, and the message names the rank that left or died, whoever ends first.
+//!   so with its `Leave`, and the message names the rank that left or died, whichever ends first.
 //! - The launcher dies: the kernel kills its children (`PR_SET_PDEATHSIG`), and a warden process
 //!   kills what they had started: what is in their process groups, and what went to a group or
 //!   session of its own (`setsid`) and still has `RMA_JOB_ID` of this job in its environment.

@@ -1,4 +1,4 @@
-//! What is said to people once, whoever says it, and no more of it than they read.
+//! What is said to users once, whichever rank or host says it, and no more of it than they read.
 
 use std::collections::HashSet;
 

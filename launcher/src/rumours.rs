@@ -21,7 +21,7 @@ pub(crate) struct Rumours {
 }
 
 impl Rumours {
-    /// Nobody has joined.
+    /// No rank has joined.
     pub(crate) fn new(hosts: Vec<Range<u32>>) -> Rumours {
         let ranks = hosts.last().map_or(0, |last| last.end) as usize;
         let heralds = vec![None; hosts.len()];

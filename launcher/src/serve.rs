@@ -1,6 +1,6 @@
 //! What `rma-run` does for the bootstrap of its ranks, where no `rma-run` is: a thread of rank 0
-//! lets the ranks in, exchanges what they say, tells those of other nodes who is gone, and has the
-//! launcher of the job end it when a rank is lost.
+//! lets the ranks in, exchanges what they say, tells those of other nodes which ranks are gone, and
+//! has the launcher of the job end it when a rank is lost.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -150,7 +150,7 @@ fn local_in(table: &str) -> Vec<Ipv4Addr> {
     found
 }
 
-/// Who is connected.
+/// A process that is connected.
 #[derive(Debug)]
 struct Caller {
     stream: TcpStream,
@@ -420,7 +420,7 @@ impl Server {
         }
     }
 
-    /// Who takes too long?
+    /// Which callers or ranks take too long?
     fn look_around(&mut self) {
         for caller in &mut self.callers {
             if caller.is_stranger() && caller.since.elapsed() > HELLO_TIMEOUT {
@@ -467,7 +467,7 @@ impl Server {
 }
 
 fn say(text: &str) {
-    // Nobody may read standard error any more.
+    // Standard error may have no reader any more.
     let _ = writeln!(io::stderr(), "rma: {text}");
 }
 
@@ -531,7 +531,7 @@ impl Caller {
                 Ok(count) => {
                     self.input.extend_from_slice(&bytes[..count]);
                     read += count;
-                    // Who has not proved anything says no more than a hello.
+                    // A caller that has not proved anything says no more than a hello.
                     if !self.is_rank() && self.input.len() > HELLO_MAX + 4 {
                         self.is_gone = true;
                     }

@@ -22,7 +22,7 @@ pub const SECRET_VAR: &str = "RMA_SECRET_FD";
 /// `DESCRIPTOR:DEVICE:INODE`. A rank can do without.
 pub const BULLETIN_VAR: &str = "RMA_BULLETIN_FD";
 /// The socket that this process inherited to speak PMI-1 with `rma-run`, as
-/// `DESCRIPTOR:DEVICE:INODE`: which `PMI_FD` is meant for programs of MPI, and for nobody else.
+/// `DESCRIPTOR:DEVICE:INODE`: which `PMI_FD` is meant for programs of MPI, and for no others.
 pub const PMI_VAR: &str = "RMA_PMI_FD";
 
 /// The job's name, which no other job has: what is left of a killed job is found by it.

@@ -137,7 +137,7 @@ pub(crate) enum ToLauncher {
     },
     /// After `Leave`, in a job on several hosts: all that I have sent has arrived, or never will.
     Departed { fate: Fate },
-    /// Where I am reached; told to whoever asks.
+    /// Where I am reached; told to ranks that ask.
     Card { card: Vec<u8> },
     /// Where is that rank reached?
     Query { rank: u32 },

@@ -32,7 +32,7 @@ fn succeeds_in(output: &std::process::Output) {
 #[test]
 fn a_very_long_line_is_one_line() {
     const LENGTH: usize = 50_000_000;
-    // Whoever is silent in a line for long may be prompting: one process writes large blocks.
+    // A rank that is silent in a line for long may be prompting: one process writes large blocks.
     let dir = tempfile::tempdir().unwrap();
     let line = dir.path().join("line");
     let mut bytes = vec![b'x'; LENGTH];

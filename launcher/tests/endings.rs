@@ -198,7 +198,8 @@ fn a_signal_that_cuts_output_short_is_the_job_s_end() {
     let fifo = dir.path().join("ended");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     for signal in [Signal::TERM, Signal::QUIT, Signal::INT] {
-        // More than one pipe holds and less than two do, and nobody reads it: the rank ends before.
+        // More than one pipe holds and less than two do, and the test reads none: the rank ends
+        // before.
         let script = format!("head -c 100000 /dev/zero; echo ended > {}", fifo.display());
         let mut job = Running::start(&["-n", "1", "-q", "sh", "-c", &script]);
         assert_eq!(std::fs::read(&fifo).unwrap(), b"ended\n");

@@ -1,4 +1,4 @@
-//! Command lines as people write them who know mpiexec, or cargo.
+//! Command lines as users of mpiexec, or cargo, write them.
 
 mod support;
 

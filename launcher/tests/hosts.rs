@@ -392,7 +392,7 @@ fn hosts_are_queried_what_their_ranks_do() {
     assert_eq!(code, Some(0), "{err}");
 }
 
-/// Ranks that have lost the launcher may print, which nobody reads, before they are ended.
+/// Ranks that have lost the launcher may print, which no process reads, before they are ended.
 #[test]
 fn last_words_without_a_launcher_end_no_rank() {
     let remote = Remote::new();

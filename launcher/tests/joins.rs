@@ -94,9 +94,9 @@ fn wait_for(job: &mut Running, part: &str) {
     while !said(job).contains(part) {}
 }
 
-/// Options of a job of which nobody is lost for silence.
+/// Options of a job of which no host is lost for silence.
 const PATIENT: [&str; 2] = ["--host-timeout", "30"];
-/// And of one of which who is stopped is lost soon.
+/// And of one of which a host that is stopped is lost soon.
 const IMPATIENT: [&str; 2] = ["--host-timeout", "5"];
 
 /// A rank that tells of its agent, and then stays.
@@ -391,7 +391,7 @@ fn a_wait_for_hosts_has_an_end() {
     assert!(text.contains("within 0.5 s") && text.contains("refused"), "{text}");
 }
 
-/// A port that is nobody else's as long as the socket is there, which does not listen.
+/// A port that no other process has as long as the socket is there, which does not listen.
 fn deaf_port() -> (OwnedFd, String) {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -399,7 +399,7 @@ fn deaf_port() -> (OwnedFd, String) {
     (socket, address.to_string())
 }
 
-/// Nor is a name waited for that nobody answers for.
+/// Nor is a name waited for that no server answers for.
 #[test]
 fn a_name_that_is_not_found_in_time_ends_a_try() {
     const NETWORK: &str = "ip link add name v0 type veth peer name v1 && ip link set v0 up &&
@@ -456,8 +456,8 @@ fn a_host_that_does_not_know_the_secret_is_refused() {
     hosts.into_iter().for_each(|host| _ = ends(host, 0));
 }
 
-/// Whoever answers in the launcher's place, and does not know the secret, gets nothing started, and
-/// keeps no host from its launcher.
+/// A process that answers in the launcher's place, and does not know the secret, gets nothing
+/// started, and keeps no host from its launcher.
 #[test]
 fn a_launcher_that_does_not_know_the_secret_is_refused() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -473,7 +473,7 @@ fn a_launcher_that_does_not_know_the_secret_is_refused() {
     read_frame(&mut stream).unwrap();
     stream.write_all(&framed(&welcome)).unwrap();
     wait_for(&mut host, "does not know the secret, so it is not the launcher");
-    // A refusal that nobody has proved.
+    // A refusal that no launcher has proved.
     let (mut stream, _) = listener.accept().unwrap();
     stream.write_all(&challenge).unwrap();
     read_frame(&mut stream).unwrap();
@@ -542,7 +542,7 @@ fn a_secret_that_others_may_read_is_refused() {
     }
 }
 
-/// A port that nobody has chosen is told, whatever else is not.
+/// A port that no user has chosen is told, whatever else is not.
 #[test]
 fn a_quiet_launcher_says_where_hosts_join() {
     let served = Served::new(1, &["--quiet", "-n", "1", "echo", "ran"]);
@@ -646,7 +646,7 @@ impl Between {
             let said = read_frame(&mut host).unwrap();
             before_hello();
             launcher.write_all(&said).unwrap();
-            // Nobody may wait for it.
+            // Fails when the test does not wait for it.
             let _ = hello.send(());
             pass_on(&mut host, &mut launcher, 0, words);
             relay.join().unwrap();

@@ -67,7 +67,7 @@ fn name(host: usize) -> String {
     format!("127.0.1.{host}")
 }
 
-/// Who has reached which host, of those that are in a row.
+/// Which launcher or host has reached which host, of those that are in a row.
 fn row(hosts: usize) -> Vec<String> {
     let by = |host: usize| host.checked_sub(1).map_or("launcher".to_owned(), name);
     let mut ways: Vec<_> = (0..hosts).map(|host| format!("{} {}", by(host), name(host))).collect();

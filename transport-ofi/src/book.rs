@@ -6,11 +6,12 @@ use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// What a directory does with a card: whose it is, and its bytes. `None` says that it will tell of
-/// no further ones.
+/// What a directory does with a card: the rank it is of, and its bytes. `None` says that it will
+/// tell of no further ones.
 pub type Told = Box<dyn Fn(Option<(WorldRank, &[u8])>) + Send + Sync>;
 
-/// Who knows where the ranks of a job are reached, so that no rank knows all.
+/// A launcher, or its stand-in, which knows where the ranks of a job are reached, so that no rank
+/// knows all.
 pub trait Directory: Send + Sync + 'static {
     /// Why this rank could not say where it is.
     type Error;
@@ -25,7 +26,7 @@ pub trait Directory: Send + Sync + 'static {
     fn publish(&self, card: &[u8], told: Told) -> Result<(), Self::Error>;
 
     /// Asks for the card of a rank, without waiting for that; to ask may take seconds. False if
-    /// nobody can be asked.
+    /// there is no launcher to ask.
     fn query(&self, rank: WorldRank) -> bool;
 }
 
@@ -84,11 +85,11 @@ pub(crate) struct Book {
     query: Box<dyn Fn(WorldRank) -> bool + Send + Sync>,
     waker: Arc<OnceLock<Waker>>,
     entries: Mutex<FxHashMap<WorldRank, Entry>>,
-    /// Cards of ranks that nobody had asked for.
+    /// Cards of ranks that this one had not asked for.
     unsought: AtomicU64,
 }
 
-/// What a rank gives the directory: who it is, and where.
+/// What a rank gives the directory: its number, and where it is.
 pub(crate) fn card(rank: WorldRank, address: &[u8]) -> Vec<u8> {
     [&rank.0.to_le_bytes(), address].concat()
 }
@@ -109,7 +110,7 @@ impl Book {
         self.size
     }
 
-    /// The address of a peer, as far as it is known: nobody is asked.
+    /// The address of a peer, as far as it is known: the directory is not asked.
     pub(crate) fn known(&self, peer: WorldRank) -> Result<Arc<[u8]>, Missing> {
         lock(&self.entries).get(&peer).map_or(Err(Missing::Awaited), Entry::address)
     }

@@ -204,7 +204,7 @@ impl Device {
         }
     }
 
-    /// What peers are to be asked, of which nobody has taken care yet.
+    /// What peers are to be asked, of which the watcher has not taken care yet.
     pub(crate) fn questions(&self) -> Vec<(WorldRank, Key)> {
         std::mem::take(&mut *lock(&self.questions))
     }
@@ -382,7 +382,7 @@ impl Drop for Registered {
     fn drop(&mut self) {
         // A fork's copy of the provider shares its files with the rank, to which the memory is.
         if !self.device.members.is_fork() {
-            // Before it is closed: who asks then is told that it is gone.
+            // Before it is closed: a peer that asks then is told that it is gone.
             let (key, start) = self.exposed.key();
             lock(&self.device.keys).remove(&key_of(key, start));
             // SAFETY: dropped here only.

@@ -80,7 +80,7 @@ pub(crate) struct UnderWay {
     pub(crate) unsent: u32,
     /// It waits for its target to say whether that has the key.
     pub(crate) queries: bool,
-    /// Its peer was cut off: nobody hears of it.
+    /// Its peer was cut off: the core does not hear of it.
     pub(crate) is_cut: bool,
 }
 
@@ -228,7 +228,7 @@ impl<S> Flights<S> {
             let UnderWay { peer, queries, .. } = self.again.get(*place)?.1;
             let rests = self.cancelled_at.get(&peer).is_some_and(is_fresh);
             let mut earlier = self.again.iter().take(*place).map(|(_, waiting)| waiting);
-            // Of what was cut off nobody hears whether it was refused.
+            // Of what was cut off the core does not hear whether it was refused.
             let mut under_way = self.under_way.iter().flatten().filter(|it| !it.is_cut);
             let is_of_others = |it: &UnderWay| it.peer != peer;
             if !rests && !queries && earlier.all(is_of_others) && under_way.all(is_of_others) {
@@ -244,8 +244,8 @@ impl<S> Flights<S> {
         *place += 1;
     }
 
-    /// Nobody hears of what is under way to that peer, and what is to be tried again is not: the
-    /// slots of that.
+    /// The core does not hear of what is under way to that peer, and what is to be tried again is
+    /// not: the slots of that.
     pub(crate) fn cut_off(&mut self, peer: WorldRank) -> Vec<S> {
         for under_way in self.under_way.iter_mut().flatten().filter(|it| it.peer == peer) {
             under_way.is_cut = true;

@@ -187,7 +187,8 @@ fn a_target_that_does_not_answer_is_asked_again() {
     assert_eq!(flights.unheard(now + QUERY_AGAIN), [], "it has answered");
 }
 
-/// What was cut off, and is under way still, is nobody's: it keeps nothing from being tried again.
+/// What was cut off, and is under way still, the core has given up: it keeps nothing from being
+/// tried again.
 #[test]
 fn what_is_cut_off_holds_up_nothing() {
     let (mut flights, now) = (Flights::new(2), Instant::now());

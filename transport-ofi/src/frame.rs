@@ -1,5 +1,5 @@
-//! What is in front of each message: what proves that it is of the job ([`seal`](crate::seal)), who
-//! sent it, and what it is.
+//! What is in front of each message: what proves that it is of the job ([`seal`](crate::seal)),
+//! which rank sent it, and what it is.
 
 use rma_core::transport::WorldRank;
 
@@ -32,7 +32,7 @@ pub(crate) enum Kind {
     Here,
 }
 
-/// Who sent a message, and what it is.
+/// Which rank sent a message, and what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) from: WorldRank,

@@ -161,7 +161,7 @@ pub unsafe fn join<D: Directory>(
     let (rank, size) = (job.rank, job.size);
     let (mine, opened) = introduce(rank, config);
     let waker = Arc::new(OnceLock::new());
-    // Before the exchange: whose query comes behind it gets an answer.
+    // Before the exchange: a peer whose query comes behind it gets an answer.
     let opened = match opened {
         Ok(opened) => {
             let of_job = ((rank, size), waker.clone());
@@ -347,7 +347,7 @@ fn describe(
     )
 }
 
-/// Bytes that nobody guesses.
+/// Bytes that no attacker guesses.
 pub(crate) fn random<const N: usize>() -> rustix::io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;

@@ -72,8 +72,9 @@ unsafe impl Messages for Line {
     }
 }
 
-/// What is known of all ranks of the job: what is said of them beside the network, and who was
-/// lost there. A rank that leaves in order is said to have left when its last message has arrived.
+/// What is known of all ranks of the job: what is said of them beside the network, and which
+/// were lost there. A rank that leaves in order is said to have left when its last message has
+/// arrived.
 pub(crate) struct Membership(pub(crate) Arc<Port>);
 
 impl Membership {

@@ -1,11 +1,11 @@
 //! What a provider offers.
 
-/// Who makes progress of a provider.
+/// What makes progress of a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// The provider, by a thread or hardware of its own.
     Auto,
-    /// Whoever calls it.
+    /// The threads that call it.
     Manual,
 }
 
@@ -37,7 +37,7 @@ pub struct Offer {
     pub has_atomics: bool,
     /// How memory is named.
     pub keys: Keys,
-    /// Who makes progress of data.
+    /// What makes progress of data.
     pub progress: Progress,
     /// Bytes of the largest message.
     pub max_message: usize,

@@ -53,7 +53,7 @@ mod tests {
         assert_eq!(patience.span(), MOST);
         patience.slept(long, false);
         assert_eq!(patience.span(), MOST / 2);
-        // Whoever rings, it is not the network.
+        // The rank itself rings, not the network.
         (0..8).for_each(|_| patience.slept(long, true));
         assert_eq!(patience.span(), MOST / 2);
         (0..8).for_each(|_| patience.slept(long, false));

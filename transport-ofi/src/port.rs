@@ -47,7 +47,7 @@ struct Peer {
     told: AtomicBool,
     /// Whether it knows where this rank is: it was told, or has sent something here.
     knows_here: AtomicBool,
-    /// Why it was lost, although nobody said that it had failed.
+    /// Why it was lost, although neither launcher nor ranks said that it had failed.
     lost: OnceLock<Failure>,
     /// Held while a message is given to the provider, so that numbers go out in their order.
     sealer: Mutex<Sealer>,
@@ -104,11 +104,11 @@ pub(crate) struct Port {
 
     /// Slots for messages that leave.
     free: Mutex<Vec<Slot>>,
-    /// To whom the message in a slot goes.
+    /// To which peer the message in a slot goes.
     destinations: Box<[AtomicU32]>,
     /// A thread was told that there is no room.
     starved: AtomicBool,
-    /// Held by who reads what is over.
+    /// Held by the thread that reads what is over.
     reading: Mutex<Reading>,
 
     /// Messages of the core that have arrived and that no poll has handed out.
@@ -126,14 +126,14 @@ pub(crate) struct Port {
     foreign: AtomicU64,
     repeated: AtomicU64,
     broken: AtomicU64,
-    /// Questions of keys that were not answered; who asked does so again.
+    /// Questions of keys that were not answered; the peer that asked does so again.
     dropped: AtomicU64,
     /// Peers that leave and were not told that all has arrived: they wait until they have enough.
     untold: AtomicU64,
     pub(crate) leave: Mutex<Leave>,
     /// Peers that leave may have to be answered.
     pub(crate) due: AtomicBool,
-    /// Whom to answer which key.
+    /// Which peers to answer about which key.
     queried: Mutex<Vec<(WorldRank, Key)>>,
 }
 
@@ -227,11 +227,11 @@ impl Port {
     }
 
     pub(crate) fn is_lost(&self, peer: WorldRank) -> bool {
-        // Most often nobody is.
+        // Most often no peer is.
         self.lost().is_some() && self.met(peer).is_some_and(|peer| peer.lost.get().is_some())
     }
 
-    /// Whether there is nobody to be told anything: it was lost, has left or has failed.
+    /// Whether there is no peer to be told anything: it was lost, has left or has failed.
     fn is_gone(&self, peer: WorldRank) -> bool {
         self.is_lost(peer) || self.members.peer_state(peer) != PeerState::Alive
     }
@@ -353,7 +353,7 @@ impl Port {
         self.submit(to, peer, kind, parts)
     }
 
-    /// False if there is no room now: who sleeps until there is will be woken.
+    /// False if there is no room now: a thread that sleeps until there is will be woken.
     fn submit(
         &self,
         to: (WorldRank, u64),
@@ -550,7 +550,7 @@ impl Port {
         let (header, rest) = parsed;
         let peer = match self.met(header.from) {
             Some(peer) => peer,
-            // Nobody else has this rank know peers.
+            // No stranger has this rank know peers.
             None if !seal::is_of(&self.key, (header.from, self.rank), message) => {
                 return Err(Refused::Foreign);
             }
@@ -577,7 +577,7 @@ impl Port {
         let its = self.peer(peer);
         if its.lost.set(failure).is_ok() {
             _ = self.lost.compare_exchange(NO_RANK, peer.0.into(), AcqRel, Relaxed);
-            // Whoever waits for it hears of that at once.
+            // Threads that wait for it hear of that at once.
             self.device.iter().for_each(|device| device.hear_of(peer, None));
             self.wake();
         }
@@ -676,7 +676,7 @@ impl Port {
         let number = match self.number(peer, &its) {
             Ok(number) => number,
             Err(Missing::Awaited) => return false,
-            // Who asked does so again.
+            // The peer that asked does so again.
             Err(Missing::Unknown(_)) if kind == Kind::KeyTold => {
                 self.dropped.fetch_add(1, Relaxed);
                 return true;
@@ -722,8 +722,8 @@ impl Port {
             }
             all = false;
             if !peer.told.load(Acquire) {
-                // Where it sent something, the address is known. Its own goes along: who answers
-                // may have left its launcher.
+                // Where it sent something, the address is known. Its own goes along: the peer
+                // that answers may have left its launcher.
                 let Some(number) = peer.number.get() else { continue };
                 let parts = [&sent.to_le_bytes()[..], self.endpoint.address()];
                 match self.submit((rank, *number), &peer, Kind::Farewell, parts) {

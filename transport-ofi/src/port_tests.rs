@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Ranks that all live.
 struct Alive;
 
-// SAFETY: nobody has failed or left.
+// SAFETY: no rank has failed or left.
 unsafe impl Members for Alive {
     fn peer_state(&self, _: WorldRank) -> PeerState {
         PeerState::Alive
@@ -91,7 +91,7 @@ fn a_peer_that_cannot_be_asked_for_a_key_is_lost() {
     assert!(one.troubles().contains("rank 1 was lost"), "{}", one.troubles());
 }
 
-/// Nobody who asked for a key is lost for that: it asks again.
+/// No peer that asked for a key is lost for that: it asks again.
 #[test]
 fn an_answer_that_goes_nowhere_is_counted() {
     let Some(one) = port(ONE, false) else { return };

@@ -139,7 +139,7 @@ impl Channel {
     ///
     /// # Safety
     ///
-    /// The operands are bytes that nobody changes.
+    /// The operands are bytes that no thread changes.
     unsafe fn fill(&self, slot: &mut Slot, Order { work, operands, .. }: &Order) {
         let [_, compared, _] = self.endpoint.parts();
         let room = self.endpoint.bytes_mut(slot);
@@ -167,7 +167,7 @@ impl Channel {
         &self.endpoint.bytes(slot)[at..]
     }
 
-    /// Nobody hears any more of what is under way to that peer, and what is to be tried again is
+    /// The core hears no more of what is under way to that peer, and what is to be tried again is
     /// not; how many that were.
     fn forget(&mut self, device: &Device, peer: WorldRank) -> usize {
         let slots = self.flights.cut_off(peer);
@@ -186,7 +186,7 @@ impl Channel {
     }
 }
 
-/// Errors of a network on which nobody answers.
+/// Errors of a network on which no host answers.
 const NO_WAY: [i32; 4] =
     [libc::ECONNREFUSED, libc::EHOSTUNREACH, libc::ENETUNREACH, libc::ETIMEDOUT];
 
@@ -444,7 +444,7 @@ impl Told {
         self.complete.len() > before
     }
 
-    /// Nobody hears any more of that peer. So many slots that its transfers had are free.
+    /// The core hears no more of that peer. So many slots that its transfers had are free.
     fn cut_off(&mut self, peer: WorldRank, freed: usize) {
         self.complete.retain(|(of, ..)| *of != peer);
         let left = self.lanes.remove(&peer).map_or(0, |lane| lane.in_slots - freed);
@@ -475,7 +475,7 @@ impl Queue {
     /// What the watcher does: whether the rank's threads are to look, and whether one may wait for
     /// room here.
     pub(crate) fn look(&self) -> (bool, bool) {
-        // Who has it reads, or posts and reads later.
+        // The thread that has it reads, or posts and reads later.
         let Ok(mut state) = self.state.try_lock() else { return (false, true) };
         (state.read(&self.device), state.refused)
     }
@@ -508,8 +508,8 @@ impl Queue {
     }
 
     /// Whether something is under way, and whether the files of all its endpoints may be waited
-    /// at. What is complete and was not polled yet is no reason to look again: whoever read it has
-    /// woken the rank.
+    /// at. What is complete and was not polled yet is no reason to look again: the thread that
+    /// read it has woken the rank.
     pub(crate) fn rest(&self) -> (bool, bool) {
         let state = self.lock();
         let direct = state.direct.iter().map(|(_, channel)| channel);
@@ -533,8 +533,8 @@ impl Queue {
         if begun.map_err(PostError::Device)? {
             return Ok(());
         }
-        // Without the queue's mutex: a launcher that does not read holds up who asks, and nobody
-        // else.
+        // Without the queue's mutex: a launcher that does not read holds up the thread that
+        // asks, and no other.
         let missing = device.book.address(there.peer).err();
         if let Some(error) = missing.and_then(|missing| missing.post(there.peer)) {
             return Err(PostError::Device(error));

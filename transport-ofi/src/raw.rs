@@ -16,7 +16,7 @@ const SLOTS: u32 = 32;
 const BYTES: usize = 8 << 10;
 /// So long an end looks for a message before it sleeps.
 const SPIN: Duration = Duration::from_millis(1);
-/// So long without a completion, and the link is broken: some providers tell nobody.
+/// So long without a completion, and the link is broken: some providers do not tell of it.
 const SILENCE: Duration = Duration::from_secs(10);
 /// As many looks take milliseconds.
 const SILENT_LOOKS: u32 = 1 << 16;
@@ -64,7 +64,7 @@ impl RawLink {
         self.endpoint.address()
     }
 
-    /// Names whom it talks to; false if that is no address of its provider.
+    /// Names the end that it talks to; false if that is no address of its provider.
     pub fn connect(&mut self, address: &[u8]) -> bool {
         let number = self.endpoint.insert(address);
         self.peer = number.unwrap_or(u64::MAX);
@@ -184,7 +184,7 @@ impl RawMemory {
         [&key.to_le_bytes(), &start.to_le_bytes(), self.passive.address()].concat()
     }
 
-    /// Names whose memory it reaches; false if that is no card of its provider.
+    /// Names the end whose memory it reaches; false if that is no card of its provider.
     pub fn connect(&mut self, card: &[u8]) -> bool {
         let parts = card.split_first_chunk().and_then(|(key, rest)| {
             let (start, address) = rest.split_first_chunk()?;

@@ -1,5 +1,5 @@
-//! Tags and numbers of messages: who lacks the key of the job can make none, change none, and send
-//! none again. What is said is not hidden.
+//! Tags and numbers of messages: a process that lacks the key of the job can make none, change
+//! none, and send none again. What is said is not hidden.
 
 use crate::frame::{NUMBER_AT, TAG};
 use crate::profile::Seed;
@@ -23,13 +23,13 @@ impl std::fmt::Debug for JobSecret {
 pub(crate) struct JobKey(pub(crate) [u8; 32]);
 
 impl JobKey {
-    /// Made of what the launcher told nobody but ranks, and of what rank 0 has drawn.
+    /// Made of what the launcher told ranks only, and of what rank 0 has drawn.
     pub(crate) fn new(secret: &JobSecret, seed: &Seed) -> Self {
         Self(HMAC::mac([&b"rma job 1"[..], seed].concat(), secret.0))
     }
 
     /// What makes the tags of all that one rank sends to another: HighwayHash with a key of this
-    /// pair and direction, so that no message is taken by another rank, or by who has sent it.
+    /// pair and direction, so that no message is taken by another rank, or by its sender.
     fn hasher(&self, from: WorldRank, to: WorldRank) -> HighwayHasher {
         let mut mac = HMAC::new(self.0);
         mac.update(b"rma message 1");

@@ -1,10 +1,10 @@
-//! Polling by turns: one thread polls, and who comes meanwhile is told when that is over.
+//! Polling by turns: one thread polls, and a thread that comes meanwhile is told when that is over.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, fence};
 use std::sync::{Mutex, MutexGuard};
 
-/// Whose turn it is to poll.
+/// Which thread's turn it is to poll.
 #[derive(Default)]
 pub(crate) struct Turns {
     polling: Mutex<()>,

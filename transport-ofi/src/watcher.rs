@@ -157,7 +157,7 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
             port.wake();
             quiet_from = Instant::now();
         }
-        // Who was told that there is no room looks again.
+        // A thread that was told that there is no room looks again.
         let is_starved = port.is_starved();
         if room || is_starved {
             port.fed();
@@ -176,8 +176,8 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
         {
             return;
         }
-        // Nobody computes where it looks if a thread of the rank sleeps. To ask whether the files
-        // may be waited at takes several times as long as to read.
+        // No thread computes where this one looks if a thread of the rank sleeps. To ask whether
+        // the files may be waited at takes several times as long as to read.
         if bell.is_parked() && quiet_from.elapsed() < patience.span() {
             continue;
         }

@@ -267,7 +267,7 @@ fn promise(phase: &mut Phase, window: usize, bits: u64, steps: &[Vec<Step>], fen
     }
 }
 
-/// One lock of a round: by whom, on which target (all with `None`), exclusive or not.
+/// One lock of a round: by which rank, on which target (all with `None`), exclusive or not.
 type Held = (usize, Option<u32>, bool);
 
 /// A lock says `NO_CHECK` only if no other rank's lock in this round would conflict.

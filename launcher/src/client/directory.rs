@@ -10,8 +10,8 @@ use crate::start::StartError;
 use crate::wire::{self, CARD_MAX, ToLauncher};
 
 impl Client {
-    /// Tells the launcher where this rank is reached, and has `told` hear where others are of whom
-    /// there was a [query](Self::query), from a thread; `None` once it can hear of no more. Once,
+    /// Tells the launcher where this rank is reached, and has `told` hear, from a thread, where
+    /// ranks are that a [query](Self::query) asked for; `None` once it can hear of no more. Once,
     /// before any thread exchanges or asks; a card has 1024 bytes at most.
     ///
     /// # Errors
@@ -51,9 +51,9 @@ impl Client {
         wire::write(&self.stream, &ToLauncher::Card { card: card.to_vec() }).map_err(lost)
     }
 
-    /// Asks where that rank is reached: who has [published](Self::publish) hears it. Does not wait
-    /// for the answer; for its turn to ask, and for a launcher that does not read, a second each.
-    /// False if that is too short, the launcher is gone, or this rank has left.
+    /// Asks where that rank is reached: the `told` of [`publish`](Self::publish) hears it. Does not
+    /// wait for the answer; for its turn to ask, and for a launcher that does not read, a second
+    /// each. False if that is too short, the launcher is gone, or this rank has left.
     pub fn query(&self, rank: u32) -> bool {
         let is_deaf = |ear: &Ear| ear.news.lock().unwrap_or_else(PoisonError::into_inner).is_over;
         if std::process::id() != self.pid || self.ear.get().is_none_or(is_deaf) {

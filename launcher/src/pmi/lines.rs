@@ -128,7 +128,7 @@ impl Lines {
         Ok(lines)
     }
 
-    /// Says who this process is, and hears which rank that is.
+    /// Says which process this is, and hears which rank that is.
     fn introduce(&mut self, id: &str) -> Answer<()> {
         self.write(&line("initack", &[("pmiid", id)]))?;
         self.read_line()?.answering("initack")?;

@@ -1,6 +1,6 @@
 //! A job whose ranks a launcher of others has started: `mpiexec` of hydra and `srun` by PMI-1 or
 //! PMI-2, `mpirun` and `prterun` by PMIx. It tells each rank its number, how many there are and
-//! who shares a node, and carries where rank 0 listens; the bootstrap of this crate does the rest.
+//! which share a node, and carries where rank 0 listens; the bootstrap of this crate does the rest.
 
 mod lines;
 mod message;
@@ -182,7 +182,7 @@ impl Session {
         }
     }
 
-    /// Who started the job.
+    /// Which launcher started the job.
     pub(crate) fn launcher(&self) -> &'static str {
         self.managed.launcher
     }

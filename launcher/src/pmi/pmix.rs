@@ -172,7 +172,7 @@ impl Library {
         string(&value, key)
     }
 
-    /// Has all ranks know, after the next fence, who is on the node of this one.
+    /// Has all ranks know, after the next fence, which are on the node of this one.
     pub(super) fn put_peers(&mut self) -> Answer<()> {
         let name = PEERS.to_string_lossy();
         let value = self.look_up(WILDCARD, &key_of(PEERS.to_bytes()), &name)?;
@@ -289,7 +289,8 @@ fn string(value: &Value, name: &str) -> Answer<String> {
     if text.is_null() {
         return Err(format!("{name} is no string"));
     }
-    // SAFETY: not null, so a string of the library that nobody frees (`look_up`), ending in a zero.
+    // SAFETY: not null, so a string of the library, which this process never frees (`look_up`),
+    // ending in a zero.
     let text = unsafe { CStr::from_ptr(text) };
     match text.to_str() {
         Ok(text) if text.len() <= LONGEST => Ok(text.to_owned()),

@@ -22,7 +22,7 @@ const PAIR: usize = 64;
 const RANK_BUDGET: usize = 64 << 10;
 /// Bytes that all ranks may put: they fit a frame between hosts.
 pub(crate) const JOB_BUDGET: usize = 12 << 20;
-/// Under this key, ranks find who has died: nobody, as long as the job goes on.
+/// Under this key, ranks find which have died: none, as long as the job goes on.
 const DEAD: &str = "PMI_dead_processes";
 
 /// How a rank does not keep to PMI-1.
@@ -55,7 +55,7 @@ pub enum PmiFault {
          {PAIR} more"
     )]
     TooMuch,
-    /// More keys and values than all ranks may put: whose came last has done nothing wrong.
+    /// More keys and values than all ranks may put: the rank that put last has done nothing wrong.
     #[error(
         "its ranks have put more than {JOB_BUDGET} bytes of keys and values together, of which \
          each pair counts {PAIR} more"
@@ -203,7 +203,7 @@ impl Server {
             Err(fault) => Err((fault, String::new())),
         };
         if let Err((fault, said)) = done {
-            // Whoever waits for it is ended with the job.
+            // Ranks that wait for it are ended with the job.
             self.stop(rank);
             self.tell(Told::Faulty { rank, fault, said });
             self.outputs.push_back(Output::HangUp { rank });
@@ -236,7 +236,7 @@ impl Server {
         }
     }
 
-    /// That rank comes to no barrier any more: whoever waits for it would wait for ever.
+    /// That rank comes to no barrier any more: a rank that waits for it would wait for ever.
     pub(crate) fn handle_broken(&mut self, gone: u32) {
         let of = *self.gone.get_or_insert(gone);
         for rank in self.waiting() {
@@ -326,7 +326,7 @@ impl Server {
             "barrier_in" => self.meet(rank),
             "finalize" => {
                 self.set(rank, Stage::Gone);
-                // Who speaks behind that hears why not.
+                // A rank that speaks behind that hears why not.
                 self.answer(rank, "finalize_ack", &[]);
                 self.tell(Told::Ended { rank });
                 self.lose(rank);
@@ -361,7 +361,7 @@ impl Server {
 
     fn begin(&mut self, rank: u32, message: &Message) -> Result<(), PmiFault> {
         let version = message.number("pmi_version").map_err(|_| PmiFault::BadField)?;
-        // Whoever asks for another hears which one there is.
+        // A rank that asks for another hears which one there is.
         let rc = if version == 1 { "0" } else { "-1" };
         let fields = [("pmi_version", "1"), ("pmi_subversion", "1"), ("rc", rc)];
         if version == 1 {

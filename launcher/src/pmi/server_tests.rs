@@ -294,7 +294,7 @@ fn a_line() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     /// Whatever ranks say, and whenever they go: each line is answered once, unless the rank
-    /// waits for others or its end; nobody waits for a rank that is gone, and nothing is put
+    /// waits for others or its end; no rank waits for one that is gone, and nothing is put
     /// beyond its budget.
     #[test]
     fn no_rank_waits_in_vain(

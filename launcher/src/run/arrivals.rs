@@ -8,7 +8,7 @@ use super::summary::named;
 /// Silence after which it is said for the first time; each further time after twice as long.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Who has come; times count from the start of the job.
+/// Which ranks have come; times count from the start of the job.
 #[derive(Debug)]
 pub(super) struct Arrivals {
     ranks: u32,

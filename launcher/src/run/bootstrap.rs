@@ -125,7 +125,7 @@ async fn receive(stream: TcpStream, shared: Arc<Shared>) {
                 shared.tell(Input::Event(Event::Disconnected(rank)));
             });
         }
-        // Nobody was refused: a rank that dies in its hello is told of elsewhere.
+        // No caller was refused: a rank that dies in its hello is told of elsewhere.
         Ok(Err(error)) if wire::is_end(&error) => {}
         Ok(Err(error)) => shared.refuse(error),
         Err(_) => shared.refuse("it did not say hello in time"),

@@ -86,7 +86,7 @@ pub(super) enum Input {
     ChildEnded,
     /// A user wants to know what the job does.
     Queried(oneshot::Sender<JobView>),
-    /// Hosts have told what whoever asked is to be told.
+    /// Hosts have told what a user who asked is to be told.
     Looked { number: u32, answer: oneshot::Sender<JobView> },
 }
 
@@ -282,7 +282,7 @@ impl Driver<'_> {
         Ok(self.finish(printed).await)
     }
 
-    /// Answers whoever asks what the job does; without that it goes on, too.
+    /// Answers users who ask what the job does; without that it goes on, too.
     fn take_questions(&self) {
         if let Err(error) = query::serve(self.sender.clone())
             && !self.spec.quiet

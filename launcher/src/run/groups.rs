@@ -1,5 +1,5 @@
-//! Control groups that hold this process: what they allow, and whom the kernel ended in them for
-//! lack of memory.
+//! Control groups that hold this process: what they allow, and which processes in them the
+//! kernel ended for lack of memory.
 
 use std::path::{Path, PathBuf};
 

@@ -50,7 +50,8 @@ impl Driver<'_> {
         });
     }
 
-    /// Keeps what ranks do before they are asked to end, for whoever asks why they did not before.
+    /// Keeps what ranks do before they are asked to end, for a user who asks why they did not
+    /// before.
     pub(super) async fn look_before_the_end(&mut self) {
         if self.noted.last_look.is_none() && !self.spec.quiet && self.machine.anyone_joined() {
             let number = self.hosts.look().await;

@@ -431,7 +431,7 @@ impl Machine {
         }
         self.cause = Some(cause);
         if self.runs() {
-            // Whoever was asked already is given its time: a second request may cut it short.
+            // Ranks that were asked already are given time: a second request may cut it short.
             if self.interrupted.is_empty() {
                 self.actions.push_back(Action::Terminate);
             }
@@ -451,7 +451,7 @@ impl Machine {
             return;
         }
         if !self.interrupted.is_empty() {
-            // Whoever asks again does not want to wait.
+            // A user who asks again does not want to wait.
             if matches!(self.cause, None | Some(Cause::Interrupted(_))) {
                 self.cause = Some(Cause::Interrupted(signal.as_raw()));
             }

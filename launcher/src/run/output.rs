@@ -39,7 +39,7 @@ pub(super) enum Stream {
 #[derive(Debug)]
 pub(super) struct Chunk {
     stream: Stream,
-    /// Whose it is; none for the launcher itself.
+    /// The rank that it is of; none for the launcher itself.
     rank: Option<u32>,
     piece: Piece,
     /// Of a line that continues, should another one have come in between.

@@ -32,7 +32,7 @@ pub(super) struct Confinement {
     pub(super) bulletin: Arc<OwnedFd>,
     /// The socket for PMI-1, which the program inherits, if there is one.
     pub(super) pmi: Option<OwnedFd>,
-    /// What the kernel adds when it chooses whom to end for lack of memory, as text.
+    /// What the kernel adds when it chooses a process to end for lack of memory, as text.
     pub(super) oom_score: String,
     /// The warden's pipe, which is told of the new group before the program runs.
     pub(super) warden: Option<Arc<OwnedFd>>,
@@ -114,7 +114,7 @@ pub(super) fn confine(command: &mut Command, confinement: Confinement) {
 }
 
 /// Has `command` run as the leader of a session of its own, without a terminal: a Ctrl-C there is
-/// not meant for it, and it can ask nobody for a password.
+/// not meant for it, and it can ask no user for a password.
 pub(super) fn detach(command: &mut Command) {
     let detach = || {
         rustix::process::setsid()?;
@@ -124,7 +124,7 @@ pub(super) fn detach(command: &mut Command) {
     unsafe { command.pre_exec(detach) };
 }
 
-/// Lets this thread have signals again that whoever started this process had blocked.
+/// Lets this thread have signals again that this process' parent had blocked.
 pub(super) fn unblock(signals: &[Signal]) {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the call writes a whole `sigset_t`, for which there is room.

@@ -110,7 +110,7 @@ pub struct Program {
 /// A job to run.
 #[derive(Debug, Clone)]
 pub struct Spec {
-    /// What the job is called, for whoever asks for it; not a number.
+    /// What the job is called, for a user who asks for it; not a number.
     pub name: Option<String>,
     /// Program of every rank; looked up in `PATH` when it holds no slash.
     pub program: OsString,
@@ -213,7 +213,7 @@ impl Spec {
         }
     }
 
-    /// What ranks are told of the job, but for their CPUs and who they are.
+    /// What ranks are told of the job, but for their CPUs and their numbers.
     pub(super) fn job(&self, nodes: u32) -> Job {
         Job {
             rank: 0,

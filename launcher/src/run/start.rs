@@ -397,7 +397,7 @@ impl Driver<'_> {
     }
 }
 
-/// Bytes for a file, and who waits until they are there.
+/// Bytes for a file, and the task that waits until they are there.
 struct Writing {
     file: Arc<File>,
     bytes: Vec<u8>,
@@ -411,7 +411,7 @@ fn write_files() -> std::io::Result<mpsc::Sender<Writing>> {
     let write = move || {
         for Writing { file, bytes, done } in writings {
             let _ = (&*file).write_all(&bytes);
-            // Fails when nobody waits any more.
+            // Fails when the task waits no more.
             let _ = done.send(());
         }
     };

@@ -28,7 +28,7 @@ const SWEEPS: u32 = 200;
 /// program has no environment for a moment.
 const EMPTY_SWEEPS: u32 = 3;
 const SWEEP_PAUSE: Duration = Duration::from_millis(5);
-/// Wardens that are replaced, at most: whoever kills each must be meant to.
+/// Wardens that are replaced, at most: a user who kills each does so on purpose.
 const REPLACEMENTS: u32 = 16;
 
 /// If this process was started to be a warden, is one until the launcher is gone, and then
@@ -193,7 +193,7 @@ fn start(job: &str) -> io::Result<(Child, OwnedFd)> {
         .spawn()?;
     let pipe = child.stdin.take().ok_or_else(|| io::Error::other("no pipe"))?;
     let pipe = OwnedFd::from(pipe);
-    // A warden that is stopped holds nobody up.
+    // A warden that is stopped does not hold up its parent.
     let flags = rustix::fs::fcntl_getfl(&pipe)?;
     rustix::fs::fcntl_setfl(&pipe, flags | rustix::fs::OFlags::NONBLOCK)?;
     Ok((child, pipe))

@@ -1,4 +1,4 @@
-//! A second mapping of memory, which can be taken from whoever reaches memory through it.
+//! A second mapping of memory, which can be taken from a provider that reaches memory through it.
 //!
 //! A provider without hardware copies to and from registered memory in its calls, and may be in the
 //! middle of a transfer when the registration is closed. It is given an alias: memory of the
@@ -88,7 +88,7 @@ impl Alias {
         }
     }
 
-    /// New memory, which nobody else has.
+    /// New memory, which has no other owner.
     pub(super) fn fresh(len: usize) -> Result<Self, Failed> {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
@@ -107,8 +107,8 @@ impl Alias {
     }
 
     /// Puts other memory in its place: what is touched through it from now on is that. The
-    /// addresses are nobody else's until the remains are dropped. The process ends if the system
-    /// refuses, since the memory would not be safe from peers otherwise.
+    /// addresses are no other mapping's until the remains are dropped. The process ends if the
+    /// system refuses, since the memory would not be safe from peers otherwise.
     pub(crate) fn cut(self) -> Remains {
         let Pages { start, len } = &self.pages;
         let (rights, flags) =
@@ -128,7 +128,7 @@ impl Alias {
 /// limited. It has so many bytes at least.
 fn instead(len: usize) -> Result<BorrowedFd<'static>, Failed> {
     static FILE: OnceLock<OwnedFd> = OnceLock::new();
-    /// Its bytes, of which it never has less. Held by who makes it or has it grow.
+    /// Its bytes, of which it never has less. Held by the thread that makes it or has it grow.
     static BYTES: Mutex<usize> = Mutex::new(0);
     let mut bytes = BYTES.lock().unwrap_or_else(PoisonError::into_inner);
     let file = match FILE.get() {
@@ -156,8 +156,8 @@ fn refused(call: &'static str, error: &io::Error) -> Failed {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: mapped by `Alias::new`, and unmapped here only; who drops it vouches that nothing
-        // is touched there any more: an alias stands below its registration, remains below the
+        // SAFETY: mapped by `Alias::new`, and unmapped here only; the owner vouches that nothing is
+        // touched there any more: an alias stands below its registration, remains below the
         // endpoint that used it.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
@@ -272,7 +272,7 @@ mod tests {
         let (start, len) = alias.span();
         assert_eq!(len, 200);
         assert_ne!(start, memory.wrapping_add(4000));
-        // SAFETY: a byte of the alias, which nobody else has.
+        // SAFETY: a byte of the alias, which this test alone has.
         unsafe { start.wrapping_add(199).write_volatile(7) };
         // SAFETY: the same by its other address.
         let seen = unsafe { memory.wrapping_add(4199).read_volatile() };

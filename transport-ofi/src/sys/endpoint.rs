@@ -127,7 +127,7 @@ impl Endpoint {
         let send = unsafe { (*ops).send };
         let (context, message) = self.buffers.slots().give(slot, Flight::Send);
         // SAFETY: the slot is the operation's from now on, and its memory the endpoint's until that
-        // is closed. Providers refuse addresses that nobody inserted.
+        // is closed. Providers refuse addresses that no caller inserted.
         let code =
             unsafe { send(self.bare.get(), message.cast(), len, self.buffers.desc(), to, context) };
         self.begun(("fi_send", code), context)
@@ -287,7 +287,7 @@ impl Endpoint {
             data: 0,
         };
         // SAFETY: one run of bytes on either side, described by what lives through the call; the
-        // bytes stay, says the caller. Providers refuse addresses that nobody inserted.
+        // bytes stay, says the caller. Providers refuse addresses that no caller inserted.
         let code = unsafe { begin(self.bare.get(), &raw const message, flags) };
         self.begun((call, code), context)
     }

@@ -26,7 +26,7 @@ impl Infos {
 impl Drop for Infos {
     fn drop(&mut self) {
         if !self.first.is_null() {
-            // SAFETY: libfabric made the list, and nobody else frees it.
+            // SAFETY: libfabric made the list, and no other code frees it.
             unsafe { (self.free)(self.first) };
         }
     }

@@ -265,7 +265,7 @@ impl Exposed {
         Ok(Self::of(opened, passive, alias, key)?)
     }
 
-    /// Gives peers access to new memory, which nobody else has.
+    /// Gives peers access to new memory, which has no other owner.
     ///
     /// # Errors
     ///

@@ -63,7 +63,7 @@ impl Slot {
     }
 }
 
-/// Memory cut into slots. A slot is in the hands of whoever has its [`Slot`], or of an operation.
+/// Memory cut into slots. A slot is in the hands of the holder of its [`Slot`], or of an operation.
 pub(super) struct Slots {
     memory: NonNull<u8>,
     layout: Layout,
@@ -117,7 +117,7 @@ impl Slots {
     pub(super) fn bytes<'s>(&'s self, slot: &'s Slot) -> &'s [u8] {
         let (_, message) = self.place(slot);
         // SAFETY: initialised memory that lives as long as `self`; no operation has the slot, and
-        // whoever writes there borrows its one handle mutably.
+        // a caller that writes there borrows its one handle mutably.
         unsafe { std::slice::from_raw_parts(message, self.bytes) }
     }
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 
 /// Any port: nothing is sent.
 const PORT: u16 = 9;
-/// So many other hosts are looked up at most: a name that nobody knows may take seconds.
+/// So many other hosts are looked up at most: a name that no server knows may take seconds.
 const LOOKED_UP: usize = 2;
 
 /// That of its name, if that is one of this machine that others reach; else the one by which it
@@ -20,7 +20,7 @@ pub(super) fn of_host(hosts: &[String], host: usize, ssh: Option<String>) -> Opt
 }
 
 fn addresses(name: &str) -> Vec<IpAddr> {
-    // Behind an "@" is the host; in front of it, who is to log in there.
+    // Behind an "@" is the host; in front of it, the user to log in there.
     let name = name.rsplit('@').next().unwrap_or_default();
     let found = (name, PORT).to_socket_addrs();
     found.map(|all| all.map(|address| address.ip()).collect()).unwrap_or_default()

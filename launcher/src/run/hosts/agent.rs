@@ -256,7 +256,7 @@ async fn prepare(
         explains: task.job.explain,
         host: task.host_name().to_owned(),
     };
-    // Fails when nobody waits for it any more.
+    // Fails when the agent no longer waits for it.
     let prepare = move || _ = done.send(Prepared::new(task, address, &copier));
     let started = std::thread::Builder::new().name("prepare".into()).spawn(prepare);
     let what = "starting a thread";
@@ -269,7 +269,7 @@ async fn prepare(
             }
             order = orders.recv() => match order {
                 None | Some(Order::End { .. }) => return Err(Unprepared::Ended(1)),
-                // Fails when nobody waits for it any more.
+                // Fails when that thread no longer waits for it.
                 Some(Order::Piece { bytes }) => _ = passing.send(bytes),
                 Some(order) => early.extend(shells.obey(order, voice, processes)),
             },
@@ -291,7 +291,7 @@ async fn decline(error: &RunError, voice: Voice, spoken: Spoken, has_joined: boo
     voice.say(&Word::NotStarted { why: error.to_string(), code: error.exit_code() });
     drop(voice);
     let _ = tokio::time::timeout(PATIENCE, spoken).await;
-    // Who has started the agent by a remote shell reads it from the launcher.
+    // A user who has started the agent by a remote shell reads it from the launcher.
     if has_joined { complain(&error.to_string()) } else { 1 }
 }
 
@@ -542,7 +542,7 @@ impl Agent {
         if !self.is_leaving {
             self.leave(why);
         }
-        // What ranks print has nobody to read it.
+        // No launcher reads any more what ranks print.
         self.windows.values().for_each(|window| window.close());
         self.input = None;
     }

@@ -148,12 +148,12 @@ async fn feed(mut to: Sender, mut passed: UnboundedReceiver<Vec<u8>>) {
 }
 
 /// Passes on what a remote shell prints, no faster than the launcher reads; of its standard error,
-/// only so much as somebody may read.
+/// only so much as a user may read.
 async fn pass(host: u32, is_err: bool, mut from: Receiver, voice: Voice) {
     let room = Arc::new(Semaphore::new(WINDOW as usize));
     let mut passed = 0;
     let mut piece = vec![0; PIECE];
-    // A semaphore that nobody closes.
+    // A semaphore that no task closes.
     while let Ok(permit) = Arc::clone(&room).acquire_many_owned(PIECE as u32).await {
         let count = match from.read(&mut piece).await {
             Ok(0) | Err(_) => break,

@@ -26,12 +26,12 @@ use crate::wire::{self, Nonce, Proof};
 pub(super) const MAGIC: [u8; 8] = *b"rma-join";
 /// Bytes of a host's name at most.
 const NAME_MAX: usize = 64;
-/// Bytes of a file with a secret at least: who has listened to a hello may try all shorter ones.
+/// Bytes of a file with a secret at least: an eavesdropper on a hello may try all shorter ones.
 const SECRET_MIN: usize = 32;
 /// And at most.
 const SECRET_MAX: usize = 4096;
 
-/// What the launcher of a job and the hosts that join it know, and nobody else does.
+/// What the launcher of a job and the hosts that join it know, and no other process does.
 #[derive(Debug, Clone)]
 pub struct HostSecret(pub(super) Secret);
 

@@ -52,7 +52,7 @@ pub fn join(join: &Join) -> u8 {
     match runtime {
         Ok(runtime) => {
             let code = runtime.block_on(joined(join));
-            // Nobody waits for a name that is being looked up still.
+            // This host does not wait for a name that is being looked up still.
             runtime.shutdown_background();
             code
         }
@@ -126,7 +126,7 @@ async fn entered(
         tokio::select! {
             entered = attempt(join, name) => match entered {
                 Ok(entered) => return Ok(entered),
-                // Whatever it is, anybody on the network can have said it.
+                // Whatever it is, any host on the network can have said it.
                 Err(why) => last = why,
             },
             () = until(deadline) => return Err(in_vain(join, &last)),

@@ -351,7 +351,7 @@ impl Conversation {
             },
         };
         let cut = self.cut();
-        // One that hangs is killed by whoever is told, and ends then.
+        // One that hangs is killed by the driver, once told, and ends then.
         let why = match why {
             Some(why) => why,
             None => {

@@ -1,7 +1,7 @@
 //! Jobs on several hosts: an agent on each starts the ranks there. A remote shell starts it, whose
 //! standard input and output are the connection to it: no port listens, and nothing but the remote
-//! shell decides who may start what where. Or hosts have joined, at a port that listens until all
-//! have.
+//! shell decides which user may start what where. Or hosts have joined, at a port that listens
+//! until all have.
 
 mod address;
 mod agent;

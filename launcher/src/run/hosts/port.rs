@@ -220,7 +220,7 @@ impl<F: FnMut(&str)> Waits<F> {
                 // If one of those that have joined is gone, there is room for another.
                 Some(heard) = self.hellos.join_next(), if has_room => match heard {
                     Ok(Ok(caller)) => self.admit(caller),
-                    // Whatever looks whether somebody listens says no more.
+                    // A caller that looks whether a launcher listens says no more.
                     Ok(Err(error)) if wire::is_end(&error) => {}
                     Ok(Err(error)) => self.refused(&error.to_string()),
                     // It was dropped.
@@ -355,7 +355,7 @@ fn order(name: &str) -> (usize, &str) {
     (name.len(), name)
 }
 
-/// Whoever knows the secret.
+/// A host that knows the secret.
 struct Caller {
     stream: TcpStream,
     from: IpAddr,

@@ -33,7 +33,7 @@ pub(super) fn feed(mut to: ChildStdin, voice: Voice) -> io::Result<mpsc::Sender<
 
 /// Sends what a rank prints, as much as there is room for; a pipe that is silent once the job is
 /// over is of no rank. Once there is no launcher any more, what is printed is thrown away: ranks
-/// that may still say something must not end by writing to nobody.
+/// that may still say something must not end by writing where no process reads.
 pub(super) async fn relay(
     (rank, is_err): StreamOfRank,
     pipe: Receiver,

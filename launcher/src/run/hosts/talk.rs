@@ -27,8 +27,8 @@ pub(super) const FRAME_MAX: usize = wire::FRAME_MAX + RANKS_MAX as usize * size_
 /// Bytes of output in one message.
 pub(super) const PIECE: usize = 16 << 10;
 
-/// What a file holds, to tell builds apart: its length, and a checksum. No protection against who
-/// means harm: such a one has the host already.
+/// What a file holds, to tell builds apart: its length, and a checksum. No protection against an
+/// attacker, who has the host already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Print {
     pub(super) len: u64,

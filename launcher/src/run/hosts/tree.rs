@@ -78,7 +78,7 @@ impl Branch {
         if bytes.is_empty() {
             *to = None;
         } else if let Some(to) = to {
-            // Fails when nobody listens to that host any more.
+            // Fails when the launcher listens to that host no more.
             let _ = to.send(bytes);
         }
     }

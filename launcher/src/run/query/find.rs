@@ -1,5 +1,5 @@
-//! Finding the launcher of a job, and its answer. Anybody can take any name of a socket, so nothing
-//! that listens, or answers, holds up whoever asks for longer than [`PATIENCE`].
+//! Finding the launcher of a job, and its answer. Any user can take any name of a socket, so
+//! nothing that listens, or answers, holds up a user who asks for longer than [`PATIENCE`].
 
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::net::UnixStream;
@@ -39,11 +39,11 @@ enum Reply {
     Failed(QueryError),
     /// None, of such a launcher, which ended the connection.
     Closed(QueryError),
-    /// More callers wait there than may, so that it is not known whose process listens.
+    /// More callers wait there than may, so that it is not known which user's process listens.
     Full(QueryError),
 }
 
-/// Launchers of that user's jobs, of everybody's for the superuser, among the system's sockets.
+/// Launchers of that user's jobs, of all users' for the superuser, among the system's sockets.
 fn launchers(sockets: &str, user: u32) -> Vec<Found> {
     let mut found: Vec<Found> = Vec::new();
     for line in sockets.lines() {
@@ -184,7 +184,7 @@ pub fn find(job: Option<&str>) -> Result<JobView, QueryError> {
 }
 
 /// The jobs that were told of, in order, and why others were not: of a launcher that is known to be
-/// the user's, and of one that may be anybody's.
+/// the user's, and of one that may be any user's.
 fn sorted(replies: Vec<Reply>) -> (Vec<JobView>, Option<QueryError>, Option<QueryError>) {
     let (mut jobs, mut failed, mut full) = (Vec::new(), None, None);
     for reply in replies {
@@ -408,7 +408,7 @@ mod tests {
         assert!(matches!(only(vec![]), Err(QueryError::NoJob)));
         assert!(matches!(only(vec![Reply::Failed(silent())]), Err(QueryError::Silent { .. })));
         assert!(matches!(only(vec![Reply::Full(silent())]), Err(QueryError::Silent { .. })));
-        // Whoever lets too many wait, perhaps another user, does not hide it.
+        // A launcher that lets too many wait, perhaps another user's, does not hide it.
         assert_eq!(only(vec![Reply::Full(silent()), named("a", 1)]).unwrap().launcher, 1);
         let listed = [
             (Reply::Failed(silent()), "process 5 of rma-run does not answer"),

@@ -1,5 +1,6 @@
 //! Jobs that run can be asked: each launcher listens at an abstract socket, which is gone with it,
-//! whatever ends it. Its name says whose job it is, and the kernel says who is at either end.
+//! whatever ends it. Its name says which user's job it is, and the kernel says which user is at
+//! either end.
 
 mod find;
 mod top;

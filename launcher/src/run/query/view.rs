@@ -1,4 +1,4 @@
-//! What there is to see of a job that runs: taken by its launcher, who knows the ranks and reads
+//! What there is to see of a job that runs: taken by its launcher, which knows the ranks and reads
 //! what they tell.
 
 use std::ops::Range;
@@ -104,16 +104,16 @@ pub struct WaitView {
     pub what: String,
     /// Which window or communicator it is about.
     pub at: String,
-    /// On whom.
+    /// On which ranks.
     pub whom: WhomView,
     /// How long.
     pub age: Duration,
 }
 
-/// Whom a wait is on; of a group, its first ranks, and how many it has.
+/// Ranks that a wait is on; of a group, its first ranks, and how many it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WhomView {
-    /// Nobody in particular.
+    /// No rank in particular.
     Unknown,
     /// That rank.
     Rank(u32),

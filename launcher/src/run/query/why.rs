@@ -1,4 +1,4 @@
-//! `rma-run why`: what each rank waits for, whom, at which window and how long.
+//! `rma-run why`: what each rank waits for, on which ranks, at which window and how long.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -274,7 +274,7 @@ fn named(runs: &[(u32, u32)]) -> String {
     }
 }
 
-/// On whom a wait is, in words.
+/// Which ranks a wait is on, in words.
 fn whom(view: &JobView, own: u32, wait: &WaitView) -> String {
     let group = |group: &[(u32, u32)], size: u32| match numbers(group).count() == size as usize {
         true => named(group),
@@ -296,7 +296,7 @@ fn whom(view: &JobView, own: u32, wait: &WaitView) -> String {
     }
 }
 
-/// Who is waited for and does not wait, or that all do.
+/// Which ranks are waited for and do not wait, or that all do.
 fn conclusion(view: &JobView) -> Option<String> {
     let joined = || view.ranks.iter().zip(0..).filter(|(rank, _)| rank.stage == Stage::Joined);
     let waits = |(rank, _): &(&RankView, u32)| !waits_of(rank).is_empty();

@@ -40,7 +40,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:0")]
     listen: SocketAddr,
 
-    /// What hosts have to know: a file of 32 bytes or more, that nobody else may read
+    /// What hosts have to know: a file of 32 bytes or more, that no other user may read
     #[arg(long, value_name = "FILE")]
     secret_file: PathBuf,
 

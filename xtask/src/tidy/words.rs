@@ -20,9 +20,16 @@ const REPLACED: &[(&[&str], &str)] = &[
     (&["who", "whoever", "nobody", "anybody", "somebody", "everybody"], "the actor: rank, thread"),
 ];
 
+/// Words that stand for an actor and do not say which: in no comment.
+const NO_ACTORS: &[&str] = &["whoever", "nobody", "anybody", "somebody", "everybody"];
+
 pub(super) fn check(file: &File<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, line) in file.text.lines().enumerate() {
+        if let Some(word) = no_actor(line) {
+            let message = format!("{word}: name the actor (origin, target, holder, rank, thread)");
+            findings.push(file.finding("word", index + 1, message));
+        }
         let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
         if let Some(word) = words.find(|word| UNFINISHED.contains(word)) {
             let message = format!("{word}: finish it, or open an issue and say so there");
@@ -72,6 +79,13 @@ fn replaced(word: &str) -> Option<(&'static str, &'static str)> {
     REPLACED.iter().find_map(|(words, instead)| {
         words.iter().find(|other| **other == word).map(|word| (*word, *instead))
     })
+}
+
+/// The first of [`NO_ACTORS`] in a line that is a comment.
+fn no_actor(line: &str) -> Option<&'static str> {
+    let comment = line.trim_start().strip_prefix("//")?.to_lowercase();
+    let mut words = comment.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words.find_map(|word| NO_ACTORS.iter().find(|other| **other == word).copied())
 }
 
 fn is_ignored_doctest(line: &str) -> bool {

@@ -237,6 +237,7 @@ macro_rules! suite {
                 first_uses_race(3), starts(3), requests_cross_threads(2), large_payloads(2),
                 waiting_for_values(2), fences(3), a_lock_that_waits_keeps_no_credit(3),
                 timed_barriers(2), a_lock_that_is_given_away(4),
+                queued_by_several(4),
             }
         }
 

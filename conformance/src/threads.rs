@@ -44,6 +44,44 @@ pub fn atomics(universe: &Universe) {
     window.free().unwrap();
 }
 
+/// Threads queue what they do under one lock that is not granted yet, and one of them flushes: all
+/// of it is done before the lock goes. S-E1 S-M6
+pub fn queued_by_several(universe: &Universe) {
+    let world = universe.world();
+    let (window, told) = (words(world, 1 + THREADS as usize), words(world, 1));
+    let far = u64::from(!reaches(universe, Rank(0)));
+    let far_ranks = world.allreduce(&[far], Op::Sum).unwrap()[0];
+    let epoch = told.lock_all().unwrap();
+    if world.rank() == Rank(0) {
+        let held = locked(&window, Rank(0), LockKind::Exclusive);
+        world.barrier().unwrap();
+        told.local().wait_until(0, |seen: u64| seen == far_ranks).unwrap();
+        assert_eq!(local_words(&window), [0; 1 + THREADS as usize]);
+        held.unlock().unwrap();
+    } else {
+        world.barrier().unwrap();
+        let lock = window.lock(Rank(0), LockKind::Exclusive).unwrap();
+        on_threads(THREADS, |thread| {
+            lock.accumulate(0, Op::Sum, &[1u64]).unwrap();
+            lock.put(1 + thread, &[1 + thread]).unwrap();
+        });
+        if far == 1 {
+            epoch.fetch_and_op(Rank(0), 0, Op::Sum, 1u64).unwrap();
+        }
+        on_threads(THREADS, |_| lock.flush().unwrap());
+        lock.unlock().unwrap();
+    }
+    epoch.unlock().unwrap();
+    world.barrier().unwrap();
+    if world.rank() == Rank(0) {
+        let sum = THREADS * (u64::from(world.size()) - 1);
+        let expected: Vec<u64> = [sum].into_iter().chain(1..=THREADS).collect();
+        assert_eq!(local_words(&window), expected);
+    }
+    told.free().unwrap();
+    window.free().unwrap();
+}
+
 /// A lock that another thread is given before it is granted is waited for there. S-E1
 pub fn a_lock_that_is_given_away(universe: &Universe) {
     let world = universe.world();

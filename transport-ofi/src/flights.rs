@@ -50,8 +50,6 @@ pub(crate) struct Flights<S> {
     cancelled_at: FxHashMap<WorldRank, Instant>,
     /// When a peer was asked for a key, the last time.
     queried_at: FxHashMap<WorldRank, Instant>,
-    /// Since when a peer has answered none of its questions.
-    silent_from: FxHashMap<WorldRank, Instant>,
 }
 
 /// What a transfer does.
@@ -78,13 +76,18 @@ pub(crate) struct UnderWay {
     /// else of its peer beside it; and how often there was none.
     pub(crate) cuts: u32,
     pub(crate) unsent: u32,
-    /// It waits for its target to say whether that has the key.
-    pub(crate) queries: bool,
+    /// Since when it waits for its target to say whether that has the key.
+    pub(crate) queries: Option<Instant>,
     /// Its peer was cut off: the core does not hear of it.
     pub(crate) is_cut: bool,
 }
 
 impl UnderWay {
+    /// Whether its target has not said for so long whether it has the key.
+    pub(crate) fn is_unanswered(&self, now: Instant, patience: Duration) -> bool {
+        self.queries.is_some_and(|from| now.saturating_duration_since(from) >= patience)
+    }
+
     /// Whether it goes alone: it was cancelled before, and is of interest still.
     fn is_alone(&self) -> bool {
         self.cuts + self.unsent > 0 && !self.is_cut
@@ -113,7 +116,6 @@ impl<S> Flights<S> {
             again: VecDeque::new(),
             cancelled_at: FxHashMap::default(),
             queried_at: FxHashMap::default(),
-            silent_from: FxHashMap::default(),
         }
     }
 
@@ -147,7 +149,7 @@ impl<S> Flights<S> {
         (slot, mut failed): (S, UnderWay),
         code: i32,
         now: Instant,
-    ) -> Result<bool, (S, UnderWay)> {
+    ) -> Result<bool, Box<(S, UnderWay)>> {
         let is_unsent = UNSENT.contains(&code);
         // What may have been combined already is not combined twice.
         let may_be_twice = is_unsent || matches!(failed.work, Work::Move(_));
@@ -156,14 +158,13 @@ impl<S> Flights<S> {
             false => (&mut failed.cuts, CUTS_MOST),
         };
         if failed.is_cut || !CUT.contains(&code) || !may_be_twice || *count == most {
-            return Err((slot, failed));
+            return Err(Box::new((slot, failed)));
         }
         *count += 1;
         let queries = !is_unsent && count.is_multiple_of(CUTS);
-        failed.queries = queries;
+        failed.queries = queries.then_some(now);
         if queries {
             self.queried_at.insert(failed.peer, now);
-            self.silent_from.entry(failed.peer).or_insert(now);
         }
         self.cancelled_at.insert(failed.peer, now);
         let is_later =
@@ -178,21 +179,10 @@ impl<S> Flights<S> {
         !self.again.is_empty()
     }
 
-    /// A target has answered a question.
-    pub(crate) fn heard(&mut self, peer: WorldRank) {
-        self.silent_from.remove(&peer);
-    }
-
-    /// Whether it waits for a target that has not answered for so long.
-    pub(crate) fn is_silent(&self, it: &UnderWay, now: Instant, patience: Duration) -> bool {
-        let from = self.silent_from.get(&it.peer).filter(|_| it.queries);
-        from.is_some_and(|from| now.saturating_duration_since(*from) >= patience)
-    }
-
     /// A target says that it has a key: what waits for that is tried again.
     pub(crate) fn has_key(&mut self, peer: WorldRank, key: &Key) {
         let meant = self.again.iter_mut().filter(|(_, it)| it.peer == peer && it.key() == *key);
-        meant.for_each(|(_, waiting)| waiting.queries = false);
+        meant.for_each(|(_, waiting)| waiting.queries = None);
     }
 
     /// Targets and their keys that nothing was heard of for a while before `now`: they are to be
@@ -204,7 +194,7 @@ impl<S> Flights<S> {
             since.is_none_or(|since| now.saturating_duration_since(*since) >= QUERY_AGAIN)
         };
         let waiting = again.iter().map(|(_, waiting)| waiting);
-        let waiting = waiting.filter(|it| it.queries && is_late(&it.peer));
+        let waiting = waiting.filter(|it| it.queries.is_some() && is_late(&it.peer));
         let unheard: Vec<_> = waiting.map(|it| (it.peer, it.key())).collect();
         queried_at.extend(unheard.iter().map(|(peer, _)| (*peer, now)));
         unheard
@@ -213,9 +203,9 @@ impl<S> Flights<S> {
     /// Takes out one that waits and is meant.
     pub(crate) fn take_waiting(
         &mut self,
-        is_meant: impl Fn(&Self, &UnderWay) -> bool,
+        is_meant: impl Fn(&UnderWay) -> bool,
     ) -> Option<(S, UnderWay)> {
-        let place = self.again.iter().position(|(_, waiting)| is_meant(self, waiting))?;
+        let place = self.again.iter().position(|(_, waiting)| is_meant(waiting))?;
         self.again.remove(place)
     }
 
@@ -231,7 +221,11 @@ impl<S> Flights<S> {
             // Of what was cut off the core does not hear whether it was refused.
             let mut under_way = self.under_way.iter().flatten().filter(|it| !it.is_cut);
             let is_of_others = |it: &UnderWay| it.peer != peer;
-            if !rests && !queries && earlier.all(is_of_others) && under_way.all(is_of_others) {
+            if !rests
+                && queries.is_none()
+                && earlier.all(is_of_others)
+                && under_way.all(is_of_others)
+            {
                 return self.again.remove(*place);
             }
             *place += 1;

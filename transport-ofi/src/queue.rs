@@ -280,7 +280,7 @@ impl State {
         let lane = self.told.lane(peer);
         let posted = lane.post();
         lane.in_slots += usize::from(!is_direct);
-        let (cuts, unsent, queries, is_cut) = (0, 0, false, false);
+        let (cuts, unsent, queries, is_cut) = (0, 0, None, false);
         let under_way =
             UnderWay { peer, posted, id, work, local, far, start, cuts, unsent, queries, is_cut };
         channel.flights.begin(index, under_way);
@@ -349,7 +349,7 @@ impl Told {
                     }
                     return false;
                 }
-                Err(over) => over,
+                Err(over) => *over,
             };
         }
         self.end(device, channel, over, result)
@@ -361,9 +361,8 @@ impl Told {
         // A provider may look for a way to one that is gone for ever, and it has slots meanwhile.
         // Nor does a target ever answer that cannot send here: it is asked as long as a wait lasts.
         let (now, patience) = (Instant::now(), device.wait_timeout);
-        let is_over = |flights: &Flights<Slot>, it: &UnderWay| {
-            !is_running(device, it.peer)
-                || patience.is_some_and(|most| flights.is_silent(it, now, most))
+        let is_over = |it: &UnderWay| {
+            !is_running(device, it.peer) || patience.is_some_and(|most| it.is_unanswered(now, most))
         };
         let (mut came, mut is_room) =
             self.end_waiting(device, channel, libc::EHOSTUNREACH, is_over);
@@ -396,7 +395,7 @@ impl Told {
         device: &Device,
         channel: &mut Channel,
         code: i32,
-        is_meant: impl Fn(&Flights<Slot>, &UnderWay) -> bool,
+        is_meant: impl Fn(&UnderWay) -> bool,
     ) -> (bool, bool) {
         let (mut came, mut is_room) = (false, false);
         while let Some(over) = channel.flights.take_waiting(&is_meant) {
@@ -488,7 +487,6 @@ impl Queue {
         let State { slots, direct, told, refused, .. } = &mut *state;
         let (mut came, mut is_room) = (false, false);
         for channel in std::iter::once(slots).chain(direct.iter_mut().map(|(_, channel)| channel)) {
-            channel.flights.heard(peer);
             let code = match key {
                 Some((key, true)) => {
                     channel.flights.has_key(peer, &key);
@@ -497,8 +495,10 @@ impl Queue {
                 Some((_, false)) => libc::EKEYREJECTED,
                 None => libc::EHOSTUNREACH,
             };
-            let is_meant = |_: &Flights<Slot>, it: &UnderWay| {
-                it.queries && it.peer == peer && key.is_none_or(|(key, _)| it.key() == key)
+            let is_meant = |it: &UnderWay| {
+                it.queries.is_some()
+                    && it.peer == peer
+                    && key.is_none_or(|(key, _)| it.key() == key)
             };
             let (told, room) = told.end_waiting(device, channel, code, is_meant);
             came |= told;

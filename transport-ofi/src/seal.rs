@@ -116,8 +116,8 @@ impl Opener {
     }
 }
 
-/// Numbers that are kept behind the highest. Some providers let messages overtake each other; a
-/// rank has far fewer on their way (`SENDS`).
+/// Numbers that are kept behind the highest: providers may let messages overtake each other. One
+/// that more than so many have overtaken is refused as if it had come before.
 const KEPT: u64 = 1024;
 
 /// Which numbers of a peer have come: each counts once.

@@ -83,9 +83,16 @@ impl Rare {
 }
 
 impl Pending {
-    /// Operations of the calling thread, which hears of a failure from a flush of its own.
-    pub(crate) fn of_this_thread() -> Self {
-        Self { by: Some(thread::id()), ..Self::default() }
+    /// Operations of that thread, which hears of a failure from a flush of its own.
+    pub(crate) fn of(by: ThreadId) -> Self {
+        Self { by: Some(by), ..Self::default() }
+    }
+
+    /// An operation of that thread, which another thread gave up.
+    pub(crate) fn lost(by: ThreadId) -> Self {
+        let lost = Self::of(by);
+        lost.fail(CANCELLED);
+        lost
     }
 
     /// The thread whose operations these are; `None` if the waiter knows.

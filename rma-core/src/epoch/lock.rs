@@ -50,8 +50,9 @@ impl Window {
     ///
     /// The lock of this rank's part, and of one that load and store reach, is there on return.
     /// That of another is asked for. Until it is granted, puts and accumulates of contiguous
-    /// elements wait in a queue, up to [`eager_bytes`](crate::Config::eager_bytes) of them; all
-    /// other operations, [`flush`](Lock::flush) and [`unlock`](Lock::unlock) return after that, and
+    /// elements wait in a queue that takes [`eager_bytes`](crate::Config::eager_bytes) of memory at
+    /// most (not those on memory that was attached, whose bounds only the target knows); all other
+    /// operations, [`flush`](Lock::flush) and [`unlock`](Lock::unlock) return after that, and
     /// fail if it cannot be. So does this thread wait, before it asks for a further lock, of any
     /// window, and in each call that synchronises ranks: locks that all take in the same order are
     /// granted in it. Nothing else waits: a thread that protects more than the part by it, tells

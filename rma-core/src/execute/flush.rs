@@ -21,10 +21,12 @@ impl Window {
     #[cold]
     #[inline(never)]
     fn flush_cold(&self, target: Rank) -> Result<(), RmaError> {
-        self.wait_for_grant(target)?;
+        let performed = self.wait_for_grant(target);
         // The system's copies to and from other processes are no fences.
         fence(SeqCst);
-        self.flush_far_cold(target)
+        // Also if some of what was queued failed: what did not is under way, and the lock goes.
+        let flushed = self.flush_far_cold(target);
+        performed.and(flushed)
     }
 
     /// As [`flush`](Self::flush), to all targets.

@@ -4,8 +4,9 @@
 use crate::config::Hint;
 use crate::engine::grant::{self, Grant};
 use crate::error::RmaError;
-use crate::operation::{Operation, OwnedOperation, Sink};
+use crate::operation::{Contiguous, Operation, OwnedOperation, Sink};
 use crate::rank::Rank;
+use crate::thread;
 use crate::window::{LockEnd, Ungranted, Window};
 use std::sync::Arc;
 
@@ -28,14 +29,16 @@ impl Window {
         if self.part.regions.is_some() {
             return Ok(false);
         }
-        let Some(owned) = OwnedOperation::of(operation) else { return Ok(false) };
+        let room = self.settings.hints.get(Hint::EagerBytes);
+        let contiguous = Contiguous::of(operation).filter(|it| it.footprint() <= room);
+        let Some(contiguous) = contiguous else { return Ok(false) };
         self.check_operation(operation, &Sink::none())?;
         let (_, _, there) = self.locate(operation)?;
         let base = self.alignment_of(operation.target);
         if let Some((basic, base)) = operation.action.basic().zip(base) {
             self.check_aligned(operation, base, there, basic)?;
         }
-        Ok(ungranted.queue(owned, self.settings.hints.get(Hint::EagerBytes)))
+        Ok(ungranted.queue(contiguous, room))
     }
 
     /// Returns when the lock of `target` is granted, if it was asked for, and what waited for that
@@ -56,14 +59,9 @@ impl Window {
             Some(LockEnd::Granted) | None => Ok(()),
         };
         // Other threads of the guard stay behind what they had queued.
-        let performed = ungranted.close(|mut queued| {
-            granted.and_then(|()| {
-                queued.try_for_each(|queued| {
-                    let operation = queued.operation();
-                    self.execute_granted(&operation, Sink::none())?
-                        .map_or(Ok(()), |left| self.update(&operation, left))
-                })
-            })
+        let performed = ungranted.close(|queued| match granted {
+            Ok(()) => self.perform_queued(target, queued),
+            Err(error) => Err(error),
         });
         let is_granted = granted.is_ok();
         let slot = ungranted.slot;
@@ -72,5 +70,33 @@ impl Window {
             self.far.add_granted(target, slot);
         }
         performed
+    }
+
+    /// Performs what waited for a grant, and says how the first fared that failed. Others are
+    /// performed all the same, unless that would be in vain; their threads hear of it, too.
+    fn perform_queued(
+        &self,
+        target: Rank,
+        queued: impl Iterator<Item = OwnedOperation>,
+    ) -> Result<(), RmaError> {
+        let mut first = Ok(());
+        for queued in queued {
+            let (operation, by) = (queued.operation(), queued.by());
+            let is_vain = matches!(
+                first,
+                Err(RmaError::Timeout { .. } | RmaError::PeerFailed { .. } | RmaError::Left { .. })
+            );
+            let performed = if is_vain {
+                first
+            } else {
+                self.execute_granted(&operation, Sink::none())
+                    .and_then(|left| left.map_or(Ok(()), |left| self.update(&operation, left, by)))
+            };
+            if performed.is_err() && by != thread::id() {
+                self.far.add_lost(target, by);
+            }
+            first = first.and(performed);
+        }
+        first
     }
 }

@@ -26,6 +26,7 @@ use crate::layout::{PlacedLayout, Signature};
 use crate::operation::{Action, Operation, Side, Sink};
 use crate::rank::{Rank, WorldRank};
 use crate::route::{Route, narrow};
+use crate::thread;
 use crate::transport::Touch;
 use crate::window::{DeviceRoute, Drain, Window};
 use mapped::Reached;
@@ -81,7 +82,7 @@ impl Window {
         }
         match self.execute(operation, Sink::none())? {
             None => Ok(()),
-            Some(left) => self.update(operation, left),
+            Some(left) => self.update(operation, left, thread::id()),
         }
     }
 

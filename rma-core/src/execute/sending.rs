@@ -11,6 +11,7 @@ use crate::operation::{Action, Operation, Pieces, Side, Sink};
 use crate::rank::{Rank, WorldRank};
 use crate::window::{DeviceRoute, Drain, Touched, Window};
 use std::sync::Arc;
+use std::thread::ThreadId;
 
 /// An operation of which a part is sent. S-J1
 pub(super) struct Sending<'w, 'a> {
@@ -25,22 +26,27 @@ pub(super) struct Sending<'w, 'a> {
 }
 
 impl Window {
-    /// Sends a put or an accumulate. S-G2
-    pub(super) fn update(&self, operation: &Operation<'_>, left: Left<'_>) -> Result<(), RmaError> {
+    /// Sends a put or an accumulate of that thread. S-G2
+    pub(super) fn update(
+        &self,
+        operation: &Operation<'_>,
+        left: Left<'_>,
+        by: ThreadId,
+    ) -> Result<(), RmaError> {
         let (target, there) = (operation.target, left.there);
         if let (Action::Put, None) = (operation.action, left.device)
             && let (Side::Bytes { at, .. }, Side::Bytes { .. }) = (there, operation.from)
         {
-            let (wait, pending) = (self.wait_for(operation.what, target), self.putting(target));
+            let (wait, pending) = (self.wait_for(operation.what, target), self.putting(target, by));
             return self.put_range(wait, left.world, at, operation.origin, &pending.pending);
         }
         let (touched, mut sending) = self.in_order(operation, left)?;
         let Some(touched) = touched else {
-            let pending = &self.putting(target).pending;
+            let pending = &self.putting(target, by).pending;
             // SAFETY: no buffer.
             return unsafe { sending.send(there.bytes().unwrap_or(0), Buffer::NONE, pending) };
         };
-        let pending = Arc::new(Pending::of_this_thread());
+        let pending = Arc::new(Pending::of(by));
         // SAFETY: no buffer.
         let sent = unsafe { sending.send(there.bytes().unwrap_or(0), Buffer::NONE, &pending) };
         self.far.add_accumulate(target, touched, &pending);

@@ -11,7 +11,7 @@ pub(crate) use displacement::Spot;
 pub(crate) use origin::for_each_slice;
 pub(crate) use origin::sealed::Slice;
 pub use origin::{Origin, OriginMut};
-pub(crate) use owned::OwnedOperation;
+pub(crate) use owned::{Contiguous, OwnedOperation};
 pub(crate) use side::{PieceRoom, Pieces, Side};
 
 use crate::element::{BasicType, Op};

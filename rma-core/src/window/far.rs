@@ -14,6 +14,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
 
 /// What this rank knows of far targets.
 pub(crate) struct Far {
@@ -233,6 +234,11 @@ impl Far {
         Some(ungranted)
     }
 
+    /// A put of that thread to `target` was given up by this one: a flush of its own is to tell.
+    pub(crate) fn add_lost(&self, target: Rank, by: ThreadId) {
+        self.state().pending.entry(target).or_default().puts.push(Arc::new(Pending::lost(by)));
+    }
+
     /// Whether a target is held such that others are kept out.
     pub(crate) fn keeps_out(&self) -> bool {
         self.state().held.values().any(|how| held::keeps_out(*how))
@@ -330,16 +336,15 @@ impl Far {
 }
 
 impl Window {
-    /// Before a put is sent to `target`.
-    pub(crate) fn putting(&self, target: Rank) -> Putting<'_> {
+    /// Before a put of that thread is sent to `target`.
+    pub(crate) fn putting(&self, target: Rank, by: ThreadId) -> Putting<'_> {
         let mut state = self.far.state();
         let Outstanding { puts, others, .. } = state.pending.entry(target).or_default();
-        let me = Some(thread::id());
         // What has failed is left to the next flush.
-        let mine = puts.iter().find(|puts| puts.by() == me && puts.failure().is_none()).cloned();
-        let pending = mine.unwrap_or_else(|| {
-            let pending = others.take_unused(me);
-            let pending = pending.unwrap_or_else(|| Arc::new(Pending::of_this_thread()));
+        let open = |puts: &&Arc<Pending>| puts.by() == Some(by) && puts.failure().is_none();
+        let pending = puts.iter().find(open).cloned().unwrap_or_else(|| {
+            let pending = others.take_unused(Some(by));
+            let pending = pending.unwrap_or_else(|| Arc::new(Pending::of(by)));
             puts.push(pending.clone());
             pending
         });

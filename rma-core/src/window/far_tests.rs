@@ -1,6 +1,6 @@
 //! What a rank knows of its operations on far targets, and of those that it holds.
 use super::Far;
-use crate::engine::Pending;
+use crate::engine::{Failure, Pending};
 use crate::memory::target::held;
 use crate::protocol::message::Card;
 use crate::rank::Rank;
@@ -30,7 +30,7 @@ fn only_another_target_that_is_locked_is_another_lock() {
 fn puts_and_everything_else_keep_a_target_busy() {
     let (far, get) = (Far::new(None), Arc::<Pending>::default());
     assert!(far.is_idle());
-    let puts = Arc::new(Pending::of_this_thread());
+    let puts = Arc::new(Pending::of(crate::thread::id()));
     far.state().pending.entry(OWN).or_default().puts.push(puts.clone());
     puts.hold();
     assert!(!far.is_idle(), "a put, and nothing else");
@@ -44,6 +44,22 @@ fn puts_and_everything_else_keep_a_target_busy() {
     assert!(get.release() && far.is_idle());
 }
 
+/// A thread that performs what another one queued, and gives it up, is not the only one that hears.
+#[test]
+fn what_another_thread_gave_up_is_told_by_a_flush_of_ones_own() {
+    let (far, me) = (Far::new(None), crate::thread::id());
+    thread::scope(|scope| scope.spawn(|| far.add_lost(OWN, me)).join().unwrap());
+    assert_eq!(far.flushable(), [OWN]);
+    let (first, others) = far.outstanding(OWN);
+    let all: Vec<_> = first.into_iter().chain(others).collect();
+    assert_eq!(
+        all.iter().map(|lost| lost.failure()).collect::<Vec<_>>(),
+        [Some(Failure::Cancelled)]
+    );
+    all[0].set_told();
+    assert!(all[0].is_over());
+}
+
 /// What a flush waits for is that alone.
 fn is(waited: (Option<Arc<Pending>>, Vec<Arc<Pending>>), what: &Arc<Pending>) -> bool {
     waited.1.is_empty() && waited.0.is_some_and(|first| Arc::ptr_eq(&first, what))
@@ -51,7 +67,7 @@ fn is(waited: (Option<Arc<Pending>>, Vec<Arc<Pending>>), what: &Arc<Pending>) ->
 
 /// A far target to which this thread puts something that is under way.
 fn with_put() -> (Far, Arc<Pending>) {
-    let (far, mine) = (Far::new(None), Arc::new(Pending::of_this_thread()));
+    let (far, mine) = (Far::new(None), Arc::new(Pending::of(crate::thread::id())));
     assert!(far.outstanding(OWN).0.is_none(), "nothing was put");
     far.state().pending.entry(OWN).or_default().puts.push(mine.clone());
     mine.hold();

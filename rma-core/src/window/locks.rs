@@ -1,7 +1,7 @@
 //! What this rank knows of the locks of a window: `sync` takes them, `serve` runs those of homes.
 use super::Part;
 use crate::engine::WaitError;
-use crate::operation::OwnedOperation;
+use crate::operation::{Contiguous, OwnedOperation};
 use crate::protocol::global_lock::Told;
 use crate::protocol::home::{Home, Passes};
 use crate::rank::Rank;
@@ -35,7 +35,14 @@ pub(crate) struct Ungranted {
     pub(crate) slot: u64,
     end: Mutex<Option<LockEnd>>,
     /// What waits for the grant, in order; `None` once a thread has waited for it.
-    queue: Mutex<Option<Vec<OwnedOperation>>>,
+    queue: Mutex<Option<Queue>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    operations: Vec<OwnedOperation>,
+    /// What they take of memory, in bytes.
+    footprint: u64,
 }
 
 /// What came of a lock that was asked for.
@@ -50,22 +57,29 @@ pub(crate) enum LockEnd {
 
 impl Ungranted {
     pub(crate) fn new(part: Weak<Part>, target: Rank, slot: u64) -> Self {
-        Self { part, target, slot, end: Mutex::default(), queue: Mutex::new(Some(Vec::new())) }
+        Self {
+            part,
+            target,
+            slot,
+            end: Mutex::default(),
+            queue: Mutex::new(Some(Queue::default())),
+        }
     }
 
-    /// Has an operation wait for the grant; false if there is no room in so many bytes, or it is
-    /// known what came of the lock.
-    pub(crate) fn queue(&self, operation: OwnedOperation, room: u64) -> bool {
+    /// Has a copy of an operation wait for the grant; false if there is no room for it in so many
+    /// bytes, or it is known what came of the lock.
+    pub(crate) fn queue(&self, operation: Contiguous<'_>, room: u64) -> bool {
         if self.end_or(|| None).is_some() {
             return false;
         }
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(queue) = queue.as_mut() else { return false };
-        let footprint = |sum: u64, queued: &OwnedOperation| sum.saturating_add(queued.footprint());
-        if queue.iter().fold(operation.footprint(), footprint) > room {
+        let footprint = queue.footprint.saturating_add(operation.footprint());
+        if footprint > room {
             return false;
         }
-        queue.push(operation);
+        queue.footprint = footprint;
+        queue.operations.push(operation.to_owned());
         true
     }
 
@@ -73,7 +87,7 @@ impl Ungranted {
     /// wait.
     pub(crate) fn close<R>(&self, perform: impl FnOnce(IntoIter<OwnedOperation>) -> R) -> R {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        perform(queue.take().unwrap_or_default().into_iter())
+        perform(queue.take().unwrap_or_default().operations.into_iter())
     }
 
     /// Its end, which `find` finds; of several threads, one finds it for all.
@@ -123,33 +137,33 @@ mod tests {
         }
     }
 
-    fn owned(origin: &[u8]) -> OwnedOperation {
-        OwnedOperation::of(&put(origin)).unwrap()
+    fn queue(ungranted: &Ungranted, origin: &[u8], room: u64) -> bool {
+        ungranted.queue(Contiguous::of(&put(origin)).unwrap(), room)
     }
 
     #[test]
     fn operations_wait_in_order_as_far_as_there_is_room() {
         let ungranted = Ungranted::new(Weak::new(), Rank(1), 7);
-        let room = owned(&[0; 8]).footprint() * 2;
-        let queued = [[1; 8], [2; 8], [3; 8]].map(|bytes| ungranted.queue(owned(&bytes), room));
+        let room = Contiguous::of(&put(&[0; 8])).unwrap().footprint() * 2;
+        let queued = [[1; 8], [2; 8], [3; 8]].map(|bytes| queue(&ungranted, &bytes, room));
         assert_eq!(queued, [true, true, false]);
         let first =
             |queued: OwnedOperation| (queued.operation().disp, queued.operation().origin[0]);
         let waited = ungranted.close(|queued| queued.map(first).collect::<Vec<_>>());
         assert_eq!(waited, [(3, 1), (3, 2)]);
-        assert!(!ungranted.queue(owned(&[4; 8]), room), "nobody would perform it");
+        assert!(!queue(&ungranted, &[4; 8], room), "it would never be performed");
     }
 
     #[test]
     fn nothing_waits_for_what_is_known() {
         let ungranted = Ungranted::new(Weak::new(), Rank(1), 7);
         ungranted.end_or(|| Some(LockEnd::Granted));
-        assert!(!ungranted.queue(owned(&[1]), u64::MAX));
+        assert!(!queue(&ungranted, &[1], u64::MAX));
     }
 
     #[test]
     fn what_fetches_does_not_wait() {
         let get = Operation { action: Action::Get, ..put(&[1]) };
-        assert!(OwnedOperation::of(&get).is_none());
+        assert!(Contiguous::of(&get).is_none());
     }
 }

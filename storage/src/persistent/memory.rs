@@ -138,12 +138,13 @@ impl PersistentMemory {
             let memory = open_file(disk.path(&work_file(&hints.name, rank)), hints, len)?;
             let (root, name, is_volatile) = (root.clone(), hints.name.clone(), hints.volatile);
             let (left, file) = (Left { root, name, rank, is_volatile }, memory.file_id()?);
-            Ok(((memory, left), file))
+            // Before the first version is made, whose end arms the marks of all mappings.
+            let mapped = FileMapping::announce(file, 0, memory.mapping());
+            Ok(((mapped, memory, left), file))
         };
         let mut tracker = Tracker::new(hints.tracking, comm, len as u64);
         let opened = open((disk, key), comm, hints, len as u64, checked, &mut tracker, make);
-        let (transaction, (memory, left)) = finish(opened)?;
-        let mapped = FileMapping::announce(memory.file_id()?, 0, memory.mapping());
+        let (transaction, (mapped, memory, left)) = finish(opened)?;
         let [plain, plain_next, keep_all] =
             [hints.plain, hints.plain, hints.keep_all].map(AtomicBool::new);
         let memory = Self {

@@ -35,11 +35,11 @@ pub(crate) struct Ungranted {
     pub(crate) slot: u64,
     end: Mutex<Option<LockEnd>>,
     /// What waits for the grant, in order; `None` once a thread has waited for it.
-    queue: Mutex<Option<Queue>>,
+    queue: Mutex<Option<WaitingOperations>>,
 }
 
 #[derive(Default)]
-struct Queue {
+struct WaitingOperations {
     operations: Vec<OwnedOperation>,
     /// What they take of memory, in bytes.
     footprint: u64,
@@ -62,7 +62,7 @@ impl Ungranted {
             target,
             slot,
             end: Mutex::default(),
-            queue: Mutex::new(Some(Queue::default())),
+            queue: Mutex::new(Some(WaitingOperations::default())),
         }
     }
 

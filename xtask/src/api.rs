@@ -9,12 +9,24 @@ use std::process::Command;
 pub(crate) const PAGE: &str = "docs/public-api.txt";
 /// `rma` re-exports most of what it has from the core, and storage; transports use the core itself.
 const CRATES: &[&str] = &["rma", "rma-core", "rma-storage"];
+/// Of other crates, the types that `rma` re-exports.
+const RE_EXPORTED: &[(&str, &[&str])] = &[
+    ("rma-launcher", &["Refusal", "StartError"]),
+    ("rma-transport-ofi", &["OfiError", "OfiJoinError"]),
+    ("rma-transport-shm", &["JoinError"]),
+    ("rma-transport-sim", &["SimFailure"]),
+];
 
 /// Writes the list, or with `check` only looks whether it is what would be written.
 pub(crate) fn run(workspace: &Workspace, check: bool) -> Result<()> {
     let mut list = String::from("Written by `cargo xtask api`: every public item, by crate.\n");
     for name in CRATES {
         list += &format!("\n# {name}\n{}", of_crate(workspace, name)?);
+    }
+    for (name, types) in RE_EXPORTED {
+        let all = of_crate(workspace, name)?;
+        let these: Vec<&str> = all.lines().filter(|line| is_about(line, name, types)).collect();
+        list += &format!("\n# {name}, what rma re-exports\n{}\n", these.join("\n"));
     }
     let path = workspace.root.join(PAGE);
     if !check {
@@ -56,6 +68,17 @@ fn of_crate(workspace: &Workspace, name: &str) -> Result<String> {
     Ok(format!("{api}"))
 }
 
+/// Whether a line is of one of these types of a crate.
+fn is_about(line: &str, name: &str, types: &[&str]) -> bool {
+    let name = name.replace('-', "_");
+    types.iter().any(|of| {
+        let path = format!("{name}::{of}");
+        let behind = |(at, _): (usize, _)| line[at + path.len()..].chars().next();
+        let mut found = line.match_indices(&path).map(behind);
+        found.any(|next| next.is_none_or(|next| !next.is_alphanumeric() && next != '_'))
+    })
+}
+
 /// Lines that went, and lines that came.
 fn changes(before: &str, after: &str) -> String {
     let (old, new): (BTreeSet<_>, BTreeSet<_>) =
@@ -72,5 +95,12 @@ mod tests {
     fn changes_are_lines_that_went_and_came() {
         assert_eq!(changes("a\nb\nd\n", "a\nc\nd\n"), "- b\n+ c\n");
         assert_eq!(changes("a\n", "a\n"), "");
+    }
+
+    #[test]
+    fn lines_of_some_types_are_found() {
+        let is_about = |line| is_about(line, "rma-a", &["One", "Two"]);
+        assert!(is_about("pub enum rma_a::One") && is_about("pub rma_a::Two::Variant"));
+        assert!(!is_about("pub enum rma_a::OneMore") && !is_about("pub enum rma_b::One"));
     }
 }

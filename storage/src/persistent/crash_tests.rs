@@ -6,7 +6,7 @@ use super::simulation::{Fault, Job, Outcomes, Result, all_of, key};
 use super::transaction::Slip;
 use super::{PersistentError, PersistentHints, PersistentMode};
 use crate::store::simulated::{Mistake, Random, Simulated};
-use crate::store::{BLOCK, Catalog, Key, Medium, PartRef, blocks_file, read_range};
+use crate::store::{BLOCK, Catalog, Key, Medium, PartRef, PartStore, blocks_file, read_range};
 use core::ops::Range;
 use std::collections::BTreeMap;
 
@@ -453,6 +453,42 @@ fn a_commit_without_space_leaves_all_as_it_was() {
         truth.commit(&mut job, Fault::None, &mut random).unwrap();
         truth.recover(&medium, true, false).unwrap();
     }
+}
+
+/// All ranks have their store poisoned, and none says that there is no version.
+fn are_poisoned<T>(job: &Job, outcomes: &Outcomes<T>) -> bool {
+    let is_told = |outcome: &Option<Result<T>>| match outcome {
+        Some(Err(error)) => error.code().is_none(),
+        _ => false,
+    };
+    let stores = job.transactions.iter().filter_map(|transaction| transaction.store.as_ref());
+    outcomes.iter().all(is_told) && stores.map(PartStore::is_poisoned).eq([true; 2])
+}
+
+/// A call that finds no space once the version is decided: no rank hears that there is none, and
+/// all have to open it again, which finds it.
+#[test]
+fn without_space_behind_a_decision_no_rank_says_that_there_is_no_version() {
+    let medium = Simulated::new(Mistake::None);
+    let (mut truth, mut random) = (Truth::new(), Random(3));
+    let mut job = open(&medium, &hints(false), false).unwrap();
+    truth.opened();
+    truth.change(&job, &mut random).unwrap();
+    truth.tries(0..2);
+    medium.full.set("remove");
+    let outcomes = job.commit(None, Fault::None, &mut random);
+    assert!(are_poisoned(&job, &outcomes), "{outcomes:?}");
+    medium.full.set("");
+    truth.returned = truth.trying;
+    let mut job = truth.recover(&medium, false, false).unwrap();
+    // Transactions end behind a version.
+    truth.change(&job, &mut random).unwrap();
+    truth.commit(&mut job, Fault::None, &mut random).unwrap();
+    medium.full.set("sync");
+    let outcomes = job.end(&mut random);
+    assert!(are_poisoned(&job, &outcomes), "{outcomes:?}");
+    medium.full.set("");
+    truth.recover(&medium, false, false).unwrap();
 }
 
 /// A job in which one rank has a fault in a commit, or when the window is opened; then one that

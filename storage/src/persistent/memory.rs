@@ -284,7 +284,8 @@ impl PersistentMemory {
             Ok(())
         };
         let turned = number.and_then(|number| match turn() {
-            // The version is there, and transactions go on until there is space.
+            // None for the parts or the record of what would have ended them: this version is
+            // there, and transactions go on until there is space.
             Err(error) if error.code() == Some(PersistentCode::NoMem) => Ok(Some(number)),
             turned => turned.map(|()| Some(number)),
         });

@@ -238,6 +238,19 @@ impl Job {
         together(&self.processes, fault, order, call)
     }
 
+    /// Of all ranks: without transactions from now on.
+    pub(super) fn end(&mut self, order: &mut Random) -> Outcomes<()> {
+        let (keep, transactions) = (self.hints.keep_all, &mut self.transactions);
+        let call = |members: Vec<Member>| {
+            let task = |(member, transaction)| -> Task<'_, ()> {
+                let (member, transaction): (Member, &mut Transaction<_>) = (member, transaction);
+                Box::pin(async move { transaction.end(&member, &mut Known::default(), keep).await })
+            };
+            members.into_iter().zip(transactions).map(task).collect()
+        };
+        together(&self.processes, Fault::None, order, call)
+    }
+
     /// Of one rank.
     pub(super) fn commit_alone(&mut self, rank: usize) -> Result<u64> {
         let made = self.transactions[rank].commit_alone(self.hints.keep_all)?;

@@ -586,7 +586,13 @@ impl Pages {
             true => Err(StorageError::UnlinkDevice { path: path.to_owned() }),
             false => self
                 .map(bytes.clone(), &file.descriptor, offset, flags)
-                .map_err(|errno| system(path, "mmap", errno)),
+                .map_err(|errno| system(path, "mmap", errno))
+                .and_then(|()| match means.is_synchronous() {
+                    // Lines of the ranks' stores are not all: programs may have written to the
+                    // file before, and not have made durable what they wrote.
+                    true => file.sync(),
+                    false => Ok(()),
+                }),
         };
         refused.inspect_err(|_| file.unmake())?;
         self.advise(bytes, &hints.styles);

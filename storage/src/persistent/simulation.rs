@@ -171,7 +171,8 @@ impl Marks for Known {
 /// The key of the root; another one if it is made anew.
 pub(super) fn key(medium: &Simulated) -> Result<Key> {
     let (name, files) = ("root".to_owned(), medium.files().len() as u8);
-    key_of(medium, || Ok([files; 32]))?.ok_or(PersistentError::Arg { name, what: "no key" })
+    let key = key_of::<_, PersistentError>(medium, || Ok([files; 32]))?;
+    key.ok_or(PersistentError::Arg { name, what: "no key" })
 }
 
 /// A window that ranks have open.

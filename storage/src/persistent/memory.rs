@@ -363,6 +363,7 @@ impl PersistentMemory {
         let path = work_file(&self.hints.name, self.rank);
         match error {
             PersistError::System { call, errno } => PersistentError::System { path, call, errno },
+            PersistError::Cut { len, needed } => PersistentError::Cut { path, len, needed },
             _ => PersistentError::Poisoned { name: self.hints.name.clone() },
         }
     }

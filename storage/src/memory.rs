@@ -329,7 +329,9 @@ impl StorageMemory {
             }
             None => {
                 self.written.forget(start..end);
-                self.ahead.synced();
+                if (start..end) == self.stored {
+                    self.ahead.synced();
+                }
                 self.pages.sync(bytes).map_err(failed_call)?;
                 self.check_whole(file)
             }

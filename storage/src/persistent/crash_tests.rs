@@ -485,7 +485,7 @@ fn without_space_behind_a_decision_no_rank_says_that_there_is_no_version() {
     truth.change(&job, &mut random).unwrap();
     truth.commit(&mut job, Fault::None, &mut random).unwrap();
     medium.full.set("sync");
-    let outcomes = job.end(&mut random);
+    let outcomes = job.end(Fault::None, &mut random);
     assert!(are_poisoned(&job, &outcomes), "{outcomes:?}");
     medium.full.set("");
     truth.recover(&medium, false, false).unwrap();
@@ -529,6 +529,93 @@ fn faulty(seed: u64, fault: Fault, in_commit: bool, slip: Option<Slip>) -> Outco
     medium.power_cut(&mut random);
     truth.recover(&medium, keep, false)?;
     Ok(came)
+}
+
+/// How ranks end while they turn transactions off.
+#[derive(Debug, Clone, Copy)]
+enum Ending {
+    /// All, after so many changes of storage.
+    All(u64),
+    One(Fault),
+}
+
+/// A job that turns transactions off behind a commit, and ends there; what the window holds is what
+/// was committed, whichever record says so, and also behind one more version. False if the end did
+/// not come before.
+fn turned_off(seed: u64, ending: Ending, mistake: Mistake) -> Outcome<bool> {
+    let text = |error: PersistentError| error.to_string();
+    let (mut random, medium) = (Random(seed), Simulated::new(mistake));
+    let keep = seed % 3 == 2;
+    let mut truth = Truth::new();
+    let mut job = open(&medium, &hints(keep), false).map_err(text)?;
+    truth.opened();
+    truth.run(&mut job, 1 + seed as usize % 3, &mut random).map_err(text)?;
+    truth.commit(&mut job, Fault::None, &mut random).map_err(text)?;
+    let fault = match ending {
+        Ending::All(changes) => {
+            medium.freeze_after(changes);
+            Fault::None
+        }
+        Ending::One(fault) => fault,
+    };
+    let outcomes = job.end(fault, &mut random);
+    drop(job);
+    let is_over = all_of(outcomes).is_ok();
+    match random.below(3) {
+        0 => medium.restart(),
+        _ => medium.power_cut(&mut random),
+    }
+    let is_plain = |catalog: Catalog| catalog.is_plain(0) && catalog.is_plain(1);
+    if is_over && !is_plain(catalog(&medium).map_err(text)?) {
+        return Err("it has transactions".to_owned());
+    }
+    let plain = seed % 2 == 1;
+    let mut job = open(&medium, &PersistentHints { plain, ..hints(keep) }, false).map_err(text)?;
+    if job.bytes().map_err(text)? != truth.now {
+        return Err("it holds other bytes".to_owned());
+    }
+    // Transactions again, if they were off.
+    commit(&mut job).map_err(text)?;
+    medium.power_cut(&mut random);
+    let job = open(&medium, &hints(keep), false).map_err(text)?;
+    if job.bytes().map_err(text)? != truth.now {
+        return Err("the next version has other bytes".to_owned());
+    }
+    Ok(!is_over)
+}
+
+fn turned_off_at_any_step(seeds: Range<u64>, mistake: Mistake) -> Outcome<u64> {
+    let kinds: [fn(u64) -> Ending; 7] = [
+        Ending::All,
+        |step| Ending::One(Fault::AtChange(0, step)),
+        |step| Ending::One(Fault::AtChange(1, step)),
+        |step| Ending::One(Fault::Told(0, step as usize)),
+        |step| Ending::One(Fault::Told(1, step as usize)),
+        |step| Ending::One(Fault::Deaf(0, step as usize)),
+        |step| Ending::One(Fault::Deaf(1, step as usize)),
+    ];
+    let mut count = 0;
+    for seed in seeds {
+        for kind in kinds {
+            for step in 0.. {
+                let ending = kind(step);
+                count += 1;
+                let went = turned_off(seed, ending, mistake);
+                if !went.map_err(|error| format!("seed {seed}, {ending:?}: {error}"))? {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(count)
+}
+
+#[test]
+fn transactions_that_are_turned_off_leave_what_was_committed() {
+    let count =
+        turned_off_at_any_step(0..12, Mistake::None).unwrap_or_else(|error| panic!("{error}"));
+    assert!(count > 300, "{count} trials");
+    assert!(turned_off_at_any_step(0..12, Mistake::FileSync("/work.")).is_err());
 }
 
 /// All faults of both ranks, at every step.

@@ -240,7 +240,7 @@ impl Job {
     }
 
     /// Of all ranks: without transactions from now on.
-    pub(super) fn end(&mut self, order: &mut Random) -> Outcomes<()> {
+    pub(super) fn end(&mut self, fault: Fault, order: &mut Random) -> Outcomes<()> {
         let (keep, transactions) = (self.hints.keep_all, &mut self.transactions);
         let call = |members: Vec<Member>| {
             let task = |(member, transaction)| -> Task<'_, ()> {
@@ -249,7 +249,7 @@ impl Job {
             };
             members.into_iter().zip(transactions).map(task).collect()
         };
-        together(&self.processes, Fault::None, order, call)
+        together(&self.processes, fault, order, call)
     }
 
     /// Of one rank.

@@ -66,6 +66,33 @@ fn a_job_is_told_of_its_root() {
     assert!(unnamed.contains("rma-run --root DIR"), "{unnamed}");
 }
 
+/// Of hosts that have other file systems at the path of the root: none makes a root beside that of
+/// rank 0, and two that were there before are told apart.
+#[test]
+fn hosts_without_a_common_file_system_are_refused() {
+    let [first, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let refused = || {
+        let errors = refused(2, |universe| {
+            let world = universe.world();
+            let folder = if world.rank() == Rank(0) { &first } else { &other };
+            Ok(Root::open(world, folder.path()).map(drop)?)
+        });
+        let text = |error: &Error| {
+            let Error::Persistent(error) = error else { panic!("{error}") };
+            assert_eq!(error.code(), Some(PersistentCode::RootPath), "{error}");
+            error.to_string()
+        };
+        errors.iter().map(text).collect::<Vec<_>>()
+    };
+    let share = "choose a folder on a file system that all hosts share";
+    let without = refused();
+    assert!(without[0].contains("rank 1 failed") && without[1].contains(share), "{without:?}");
+    assert!(!other.path().join("rma-root").exists(), "rank 0 makes it");
+    drop(Root::open_alone(other.path()).unwrap());
+    let different = refused();
+    assert!(different.iter().all(|error| error.contains(share)), "{different:?}");
+}
+
 /// Elements of an array that all ranks have together.
 const ELEMENTS: u32 = 10_007;
 
@@ -512,6 +539,34 @@ fn versions_are_managed() {
     root.delete("table").unwrap();
     assert_eq!(root.window("table").unwrap_err().code(), Some(PersistentCode::Name));
     assert!(root.windows().unwrap().is_empty());
+}
+
+/// Without transactions, what the window lies on is all that there is.
+#[test]
+fn a_file_that_was_cut_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = hints().dont_use_transactions(true);
+    let (len, needed) = (WORDS as u64 * 4, WORDS as u64 * 8);
+    let errors = refused(2, |universe| {
+        let world = universe.world();
+        let (memory, window) = open(universe, folder.path(), &plain)?;
+        memory.commit(world)?;
+        if world.rank() == Rank(0) {
+            let file = folder.path().join("table/work.0");
+            let file = fs::OpenOptions::new().write(true).open(file);
+            file.and_then(|file| file.set_len(len)).unwrap();
+        }
+        let committed = memory.commit(world);
+        let freed = window.free();
+        assert!(freed.is_err() || world.rank() != Rank(0), "it says so again");
+        Ok(committed.map(drop)?)
+    });
+    let path = "table/work.0".to_owned();
+    let [Error::Persistent(own), Error::Persistent(other)] = &errors[..] else { panic!() };
+    assert_eq!(*own, PersistentError::Cut { path, len, needed });
+    assert!(own.to_string().contains("put it back from a copy"), "{own}");
+    assert_eq!(own.class(), ErrorClass::Io);
+    assert!(matches!(other, PersistentError::Elsewhere { rank: Rank(0), .. }), "{other}");
 }
 
 /// Nor does it at a target whose origin has memory that can be durable.

@@ -48,7 +48,12 @@ impl Ahead {
         begin_to_write(file, range);
     }
 
-    /// All is made durable.
+    #[cfg(test)]
+    pub(crate) fn is_worth_it(&self) -> bool {
+        self.is_worth_it.load(Relaxed)
+    }
+
+    /// All bytes of the file are made durable that the memory has of it.
     pub(crate) fn synced(&self) {
         let [_, first, again] =
             [&self.waiting, &self.first, &self.again].map(|bytes| bytes.swap(0, Relaxed));

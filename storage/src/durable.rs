@@ -10,7 +10,9 @@ pub enum DurableBy {
     Msync,
     /// The file is on persistent memory, and every rank that maps it has it mapped with `MAP_SYNC`:
     /// cache lines are written back to it, without a call of the system. More than 1 MiB at
-    /// once is left to `msync`, which knows what was stored to.
+    /// once is left to `msync`, which knows what was stored to. What ranks store is durable by
+    /// that, and what was in the file when it was opened; other programs sync what they write
+    /// meanwhile.
     CacheLines,
 }
 

@@ -316,6 +316,12 @@ impl StorageFile {
         true
     }
 
+    /// Makes durable what any process has written to it, its length, and where its bytes are.
+    pub(crate) fn sync(&self) -> Result<(), StorageError> {
+        let synced = retry(|| rustix::fs::fdatasync(&self.descriptor));
+        synced.map_err(|errno| self.system("fdatasync", errno))
+    }
+
     /// Whether this value made it.
     pub(crate) fn is_new(&self) -> bool {
         self.is_new

@@ -329,7 +329,9 @@ impl StorageMemory {
             }
             None => {
                 self.written.forget(start..end);
-                self.ahead.synced();
+                if (start..end) == self.stored {
+                    self.ahead.synced();
+                }
                 self.pages.sync(bytes).map_err(failed_call)?;
                 self.check_whole(file)
             }
@@ -586,7 +588,13 @@ impl Pages {
             true => Err(StorageError::UnlinkDevice { path: path.to_owned() }),
             false => self
                 .map(bytes.clone(), &file.descriptor, offset, flags)
-                .map_err(|errno| system(path, "mmap", errno)),
+                .map_err(|errno| system(path, "mmap", errno))
+                .and_then(|()| match means.is_synchronous() {
+                    // Lines of the ranks' stores are not all: programs may have written to the
+                    // file before, and not have made durable what they wrote.
+                    true => file.sync(),
+                    false => Ok(()),
+                }),
         };
         refused.inspect_err(|_| file.unmake())?;
         self.advise(bytes, &hints.styles);

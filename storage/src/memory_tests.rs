@@ -78,6 +78,21 @@ fn large_stores_go_by_the_file_until_they_are_many() {
     assert_eq!(bytes[5000 + LARGE..5000 + 2 * LARGE], vec![99; LARGE]);
 }
 
+/// A sync of some bytes is no reason to write others ahead: it may be all that the program asks for.
+#[test]
+fn only_a_sync_of_all_has_the_system_write_ahead() {
+    const LARGE: usize = 100_000;
+    let folder = tempfile::tempdir().unwrap();
+    let memory = open_by_msync(&StorageHints::file(folder.path().join("file")), 2 * LARGE);
+    assert!(memory.store(0, &[1; LARGE]));
+    for range in [0..LARGE as u64, 1..3 * LARGE as u64, 0..1] {
+        memory.persist(range).unwrap();
+        assert!(!memory.ahead.is_worth_it());
+    }
+    memory.persist(0..2 * LARGE as u64).unwrap();
+    assert!(memory.ahead.is_worth_it());
+}
+
 /// Part of it lies in memory, which no file has.
 #[test]
 fn large_stores_beside_storage_are_not_the_files() {

@@ -6,7 +6,7 @@ use super::simulation::{Fault, Job, Outcomes, Result, all_of, key};
 use super::transaction::Slip;
 use super::{PersistentError, PersistentHints, PersistentMode};
 use crate::store::simulated::{Mistake, Random, Simulated};
-use crate::store::{BLOCK, Catalog, Key, Medium, PartRef, blocks_file, read_range};
+use crate::store::{BLOCK, Catalog, Key, Medium, PartRef, PartStore, blocks_file, read_range};
 use core::ops::Range;
 use std::collections::BTreeMap;
 
@@ -455,6 +455,42 @@ fn a_commit_without_space_leaves_all_as_it_was() {
     }
 }
 
+/// All ranks have their store poisoned, and none says that there is no version.
+fn are_poisoned<T>(job: &Job, outcomes: &Outcomes<T>) -> bool {
+    let is_told = |outcome: &Option<Result<T>>| match outcome {
+        Some(Err(error)) => error.code().is_none(),
+        _ => false,
+    };
+    let stores = job.transactions.iter().filter_map(|transaction| transaction.store.as_ref());
+    outcomes.iter().all(is_told) && stores.map(PartStore::is_poisoned).eq([true; 2])
+}
+
+/// A call that finds no space once the version is decided: no rank hears that there is none, and
+/// all have to open it again, which finds it.
+#[test]
+fn without_space_behind_a_decision_no_rank_says_that_there_is_no_version() {
+    let medium = Simulated::new(Mistake::None);
+    let (mut truth, mut random) = (Truth::new(), Random(3));
+    let mut job = open(&medium, &hints(false), false).unwrap();
+    truth.opened();
+    truth.change(&job, &mut random).unwrap();
+    truth.tries(0..2);
+    medium.full.set("remove");
+    let outcomes = job.commit(None, Fault::None, &mut random);
+    assert!(are_poisoned(&job, &outcomes), "{outcomes:?}");
+    medium.full.set("");
+    truth.returned = truth.trying;
+    let mut job = truth.recover(&medium, false, false).unwrap();
+    // Transactions end behind a version.
+    truth.change(&job, &mut random).unwrap();
+    truth.commit(&mut job, Fault::None, &mut random).unwrap();
+    medium.full.set("sync");
+    let outcomes = job.end(Fault::None, &mut random);
+    assert!(are_poisoned(&job, &outcomes), "{outcomes:?}");
+    medium.full.set("");
+    truth.recover(&medium, false, false).unwrap();
+}
+
 /// A job in which one rank has a fault in a commit, or when the window is opened; then one that
 /// recovers and goes on. False if the fault did not come.
 fn faulty(seed: u64, fault: Fault, in_commit: bool, slip: Option<Slip>) -> Outcome<bool> {
@@ -493,6 +529,93 @@ fn faulty(seed: u64, fault: Fault, in_commit: bool, slip: Option<Slip>) -> Outco
     medium.power_cut(&mut random);
     truth.recover(&medium, keep, false)?;
     Ok(came)
+}
+
+/// How ranks end while they turn transactions off.
+#[derive(Debug, Clone, Copy)]
+enum Ending {
+    /// All, after so many changes of storage.
+    All(u64),
+    One(Fault),
+}
+
+/// A job that turns transactions off behind a commit, and ends there; what the window holds is what
+/// was committed, whichever record says so, and also behind one more version. False if the end did
+/// not come before.
+fn turned_off(seed: u64, ending: Ending, mistake: Mistake) -> Outcome<bool> {
+    let text = |error: PersistentError| error.to_string();
+    let (mut random, medium) = (Random(seed), Simulated::new(mistake));
+    let keep = seed % 3 == 2;
+    let mut truth = Truth::new();
+    let mut job = open(&medium, &hints(keep), false).map_err(text)?;
+    truth.opened();
+    truth.run(&mut job, 1 + seed as usize % 3, &mut random).map_err(text)?;
+    truth.commit(&mut job, Fault::None, &mut random).map_err(text)?;
+    let fault = match ending {
+        Ending::All(changes) => {
+            medium.freeze_after(changes);
+            Fault::None
+        }
+        Ending::One(fault) => fault,
+    };
+    let outcomes = job.end(fault, &mut random);
+    drop(job);
+    let is_over = all_of(outcomes).is_ok();
+    match random.below(3) {
+        0 => medium.restart(),
+        _ => medium.power_cut(&mut random),
+    }
+    let is_plain = |catalog: Catalog| catalog.is_plain(0) && catalog.is_plain(1);
+    if is_over && !is_plain(catalog(&medium).map_err(text)?) {
+        return Err("it has transactions".to_owned());
+    }
+    let plain = seed % 2 == 1;
+    let mut job = open(&medium, &PersistentHints { plain, ..hints(keep) }, false).map_err(text)?;
+    if job.bytes().map_err(text)? != truth.now {
+        return Err("it holds other bytes".to_owned());
+    }
+    // Transactions again, if they were off.
+    commit(&mut job).map_err(text)?;
+    medium.power_cut(&mut random);
+    let job = open(&medium, &hints(keep), false).map_err(text)?;
+    if job.bytes().map_err(text)? != truth.now {
+        return Err("the next version has other bytes".to_owned());
+    }
+    Ok(!is_over)
+}
+
+fn turned_off_at_any_step(seeds: Range<u64>, mistake: Mistake) -> Outcome<u64> {
+    let kinds: [fn(u64) -> Ending; 7] = [
+        Ending::All,
+        |step| Ending::One(Fault::AtChange(0, step)),
+        |step| Ending::One(Fault::AtChange(1, step)),
+        |step| Ending::One(Fault::Told(0, step as usize)),
+        |step| Ending::One(Fault::Told(1, step as usize)),
+        |step| Ending::One(Fault::Deaf(0, step as usize)),
+        |step| Ending::One(Fault::Deaf(1, step as usize)),
+    ];
+    let mut count = 0;
+    for seed in seeds {
+        for kind in kinds {
+            for step in 0.. {
+                let ending = kind(step);
+                count += 1;
+                let went = turned_off(seed, ending, mistake);
+                if !went.map_err(|error| format!("seed {seed}, {ending:?}: {error}"))? {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(count)
+}
+
+#[test]
+fn transactions_that_are_turned_off_leave_what_was_committed() {
+    let count =
+        turned_off_at_any_step(0..12, Mistake::None).unwrap_or_else(|error| panic!("{error}"));
+    assert!(count > 300, "{count} trials");
+    assert!(turned_off_at_any_step(0..12, Mistake::FileSync("/work.")).is_err());
 }
 
 /// All faults of both ranks, at every step.

@@ -215,6 +215,20 @@ pub enum PersistentError {
         /// The name.
         name: String,
     },
+    /// The file that the window lies on, of which no commit makes versions, is shorter than the
+    /// window: what lay behind its end is lost.
+    #[error(
+        "{path} ends after {len} bytes, and the window has it up to byte {needed}: another program \
+         cut it; put it back from a copy, and keep other programs from the root"
+    )]
+    Cut {
+        /// The file, below its root.
+        path: String,
+        /// Bytes that it has.
+        len: u64,
+        /// Bytes that it had.
+        needed: u64,
+    },
     /// The operating system refused.
     #[error("{path}: {call} failed: {}", Error::from_raw_os_error(*.errno))]
     System {
@@ -242,7 +256,7 @@ impl PersistentError {
                 let (path, call, errno) = (std::path::PathBuf::new(), "", *errno);
                 StorageError::System { path, call, errno, remedy: "" }.class()
             }
-            Self::Poisoned { .. } => ErrorClass::Io,
+            Self::Poisoned { .. } | Self::Cut { .. } => ErrorClass::Io,
             Self::Committing { .. } => ErrorClass::RmaSync,
             _ => ErrorClass::Other,
         }
@@ -278,6 +292,7 @@ impl From<PersistentError> for PersistError {
             PersistentError::Elsewhere { rank, code, .. } => {
                 Self::Elsewhere { rank, no_space: code == Some(PersistentCode::NoMem) }
             }
+            PersistentError::Cut { len, needed, .. } => Self::Cut { len, needed },
             PersistentError::Committing { .. } => Self::Committing,
             PersistentError::Arg { what, .. } => Self::Refused { why: what },
             _ => Self::Poisoned { call: "a commit", errno: 0 },

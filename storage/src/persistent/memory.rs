@@ -285,7 +285,8 @@ impl PersistentMemory {
             Ok(())
         };
         let turned = number.and_then(|number| match turn() {
-            // The version is there, and transactions go on until there is space.
+            // None for the parts or the record of what would have ended them: this version is
+            // there, and transactions go on until there is space.
             Err(error) if error.code() == Some(PersistentCode::NoMem) => Ok(Some(number)),
             turned => turned.map(|()| Some(number)),
         });
@@ -363,6 +364,7 @@ impl PersistentMemory {
         let path = work_file(&self.hints.name, self.rank);
         match error {
             PersistError::System { call, errno } => PersistentError::System { path, call, errno },
+            PersistError::Cut { len, needed } => PersistentError::Cut { path, len, needed },
             _ => PersistentError::Poisoned { name: self.hints.name.clone() },
         }
     }

@@ -3,7 +3,7 @@ use super::error::PersistentError;
 use super::{agree, finish};
 use crate::file::retry;
 use crate::lock::{lock_range, unlock_range};
-use crate::store::{Disk, KEY_FILE, KEY_LEN, Key, MediumError, key_of};
+use crate::store::{Disk, KEY_FILE, KEY_LEN, Key, key_of};
 use rma_core::{Communicator, Universe};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
@@ -46,8 +46,8 @@ impl Drop for Inner {
 }
 
 impl Root {
-    /// Opens the root of this job, whose folder is there; the first time, it is made a root.
-    /// **Collective**.
+    /// Opens the root of this job, whose folder is there, on a file system that all of its hosts
+    /// share; the first time, it is made a root. **Collective**.
     ///
     /// # Errors
     ///
@@ -72,8 +72,17 @@ impl Root {
         let disk = Disk::new(path);
         let made = if rank == 0 { key(path, &disk).map(Some) } else { Ok(None) };
         let (made, _) = finish(agree(world, what, made, |_| []))?;
-        let key = made.map_or_else(|| key(path, &disk), Ok);
-        let (key, _) = finish(agree(world, what, key, |_| []))?;
+        // A rank that finds none makes none: its host has another file system there.
+        let missing = "rank 0 has made it a root, and this rank's host has none there; choose a \
+                       folder on a file system that all hosts share";
+        let key = made.map_or_else(|| known_key(path, &disk, missing), Ok);
+        let words = |key: &Key| [u64::from(crc32fast::hash(key))];
+        let (key, all) = finish(agree(world, what, key, words))?;
+        if all.iter().any(|one| *one != all[0]) {
+            let what = "hosts have different roots there; choose a folder on a file system that \
+                        all hosts share";
+            return Err(refused(path, what));
+        }
         Ok(Self::new(path, disk, key, Some(lock)))
     }
 
@@ -112,11 +121,9 @@ impl Root {
     pub fn look(path: impl AsRef<Path>) -> Result<Self, PersistentError> {
         let path = &absolute(path.as_ref())?;
         check_path(path)?;
-        if !path.join(KEY_FILE).exists() {
-            return Err(refused(path, "it is no root: no job has had windows there"));
-        }
         let disk = Disk::to_read(path);
-        Ok(Self::new(path, disk.clone(), key(path, &disk)?, None))
+        let key = known_key(path, &disk, "it is no root: no job has had windows there")?;
+        Ok(Self::new(path, disk, key, None))
     }
 
     fn new(path: &Path, disk: Disk, key: Key, lock: Option<(OwnedFd, Range<u64>)>) -> Self {
@@ -199,6 +206,7 @@ fn holder(file: &OwnedFd) -> String {
     }
 }
 
+/// The key of a root, which is made one if it is none.
 fn key(path: &Path, disk: &Disk) -> Result<Key, PersistentError> {
     let fresh = || {
         let mut key = [0; KEY_LEN];
@@ -208,12 +216,20 @@ fn key(path: &Path, disk: &Disk) -> Result<Key, PersistentError> {
             Ok(_) => Err(Errno::IO),
             Err(errno) => Err(errno),
         }
-        .map_err(|errno| MediumError {
+        .map_err(|errno| PersistentError::System {
             path: KEY_FILE.to_owned(),
             call: "getrandom",
-            errno,
+            errno: errno.raw_os_error(),
         })
     };
-    let key = key_of(disk, fresh)?;
-    key.ok_or_else(|| refused(path, "its file rma-root is damaged; put it back from a copy"))
+    key_of(disk, fresh)?.ok_or_else(|| damaged(path))
+}
+
+/// The key of a root; `missing` says what is wrong if it is none.
+fn known_key(path: &Path, disk: &Disk, missing: &'static str) -> Result<Key, PersistentError> {
+    key_of(disk, || Err(refused(path, missing)))?.ok_or_else(|| damaged(path))
+}
+
+fn damaged(path: &Path) -> PersistentError {
+    refused(path, "its file rma-root is damaged; put it back from a copy")
 }

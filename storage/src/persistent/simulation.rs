@@ -171,7 +171,8 @@ impl Marks for Known {
 /// The key of the root; another one if it is made anew.
 pub(super) fn key(medium: &Simulated) -> Result<Key> {
     let (name, files) = ("root".to_owned(), medium.files().len() as u8);
-    key_of(medium, || Ok([files; 32]))?.ok_or(PersistentError::Arg { name, what: "no key" })
+    let key = key_of::<_, PersistentError>(medium, || Ok([files; 32]))?;
+    key.ok_or(PersistentError::Arg { name, what: "no key" })
 }
 
 /// A window that ranks have open.
@@ -232,6 +233,19 @@ impl Job {
                     let mut marks = Known { tells, stored };
                     transaction.commit(&member, &mut marks, State::Kept, keep, None).await
                 })
+            };
+            members.into_iter().zip(transactions).map(task).collect()
+        };
+        together(&self.processes, fault, order, call)
+    }
+
+    /// Of all ranks: without transactions from now on.
+    pub(super) fn end(&mut self, fault: Fault, order: &mut Random) -> Outcomes<()> {
+        let (keep, transactions) = (self.hints.keep_all, &mut self.transactions);
+        let call = |members: Vec<Member>| {
+            let task = |(member, transaction)| -> Task<'_, ()> {
+                let (member, transaction): (Member, &mut Transaction<_>) = (member, transaction);
+                Box::pin(async move { transaction.end(&member, &mut Known::default(), keep).await })
             };
             members.into_iter().zip(transactions).map(task).collect()
         };

@@ -46,6 +46,9 @@ pub(super) struct Tracker {
     /// Marks of this rank's part do not tell all: none were kept, or a commit failed that took
     /// them.
     whole: bool,
+    /// The system keeps marks of a mapping of this rank's part: not of one that was made after the
+    /// last commit, and so of none when the window is opened.
+    is_armed: bool,
     /// The system would not keep marks of a mapping of this rank's part.
     is_refused: bool,
     /// Blocks that the last commit wrote.
@@ -111,8 +114,9 @@ impl Tracker {
     }
 
     fn of(wish: DirtyTracking, flaw: Option<&'static str>, rank: u32, size: u64) -> Self {
-        let (files, tracked, whole, is_refused) = (None, Vec::new(), true, false);
-        Self { wish, flaw, rank, size, files, tracked, whole, is_refused, changed: 0 }
+        let (files, tracked, whole) = (None, Vec::new(), true);
+        let (is_armed, is_refused, changed) = (false, false, 0);
+        Self { wish, flaw, rank, size, files, tracked, whole, is_armed, is_refused, changed }
     }
 
     /// Whether commits look for marks at all; the same at all ranks.
@@ -123,8 +127,10 @@ impl Tracker {
     /// What is in force, and why.
     pub(super) fn explain(&self) -> String {
         let is_tracked = self.tracked.get(self.rank as usize).copied().unwrap_or(false);
-        match (is_tracked, self.wish, self.flaw) {
-            (true, ..) if self.is_refused => "compare (the system refused marks of it)".into(),
+        if is_tracked && self.is_refused {
+            return "compare (the system refused marks of it)".into();
+        }
+        match (is_tracked && self.is_armed, self.wish, self.flaw) {
             (true, ..) => "write_protect".into(),
             (false, DirtyTracking::Compare, _) => "compare".into(),
             (false, _, Some(why)) => format!("compare ({why})"),
@@ -223,7 +229,8 @@ impl Tracker {
     /// All mappings of tracked parts, and no others.
     fn arm(&mut self) {
         let (Some(files), Ok(marks)) = (&self.files, marks()) else { return };
-        let (tracked, own, mut is_refused) = (&self.tracked, self.rank as usize, false);
+        let (tracked, own) = (&self.tracked, self.rank as usize);
+        let (mut is_armed, mut is_refused) = (false, false);
         files.each(|mapping, owners| {
             match (owners.iter().any(|owner| tracked[*owner]), mapping.is_armed) {
                 // One that cannot be is as one that is made later.
@@ -237,8 +244,9 @@ impl Tracker {
                 }
                 (true, true) | (false, false) => {}
             }
+            is_armed |= mapping.is_armed && owners.contains(&own);
         });
-        self.is_refused = is_refused;
+        (self.is_armed, self.is_refused) = (is_armed, is_refused);
     }
 }
 
@@ -399,6 +407,18 @@ mod tests {
         // And a rank that has lost a mapping has lost marks of anything.
         let lost = [[0, 0, 1], [1, 1, 1], [0, 0, 1]];
         assert_eq!(finish(first.join(&ranks, nothing(), &lost)).unwrap(), None);
+    }
+
+    /// Opening a window makes its first version before any mapping of the part is known.
+    #[test]
+    fn no_marks_are_told_before_a_mapping_has_some() {
+        let file = FileId { device: u64::MAX, inode: 22 };
+        let mut tracker = Tracker::of(DirtyTracking::WriteProtect, None, 0, BLOCK as u64);
+        tracker.begin(vec![file]);
+        tracker.committed(0);
+        tracker.tracked = vec![true];
+        tracker.arm();
+        assert_eq!(tracker.explain(), "compare (until the next commit)");
     }
 
     /// A mapping that the system keeps no marks of is compared, and that is told.

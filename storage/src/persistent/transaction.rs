@@ -234,7 +234,8 @@ impl<M: Medium> Transaction<M> {
         // The version is there, whatever becomes of those that it takes the place of; and their
         // records are gone before the next commit of any rank synchronises the folder.
         let adopted = self.adopt(&decision, keep_all);
-        agree(ranks, what, adopted, |()| []).await?;
+        let adopted = agree(ranks, what, adopted, |()| []).await;
+        adopted.inspect_err(|_| self.poison())?;
         if state == State::Kept {
             marks.committed(changed);
         }
@@ -250,11 +251,9 @@ impl<M: Medium> Transaction<M> {
         keep_all: bool,
     ) -> Result<()> {
         // What the window lies on is durable before the record that says so is.
-        let synced = self.store.as_mut().map_or(Ok(()), |store| {
-            let synced = store.sync_work();
-            synced.inspect_err(|_| store.poison())
-        });
-        agree(ranks, "turning transactions off", synced, |()| []).await?;
+        let synced = self.store.as_ref().map_or(Ok(()), PartStore::sync_work).map_err(behind);
+        let synced = agree(ranks, "turning transactions off", synced, |()| []).await;
+        synced.inspect_err(|_| self.poison())?;
         self.commit(ranks, marks, State::Plain, keep_all, None).await.map(drop)
     }
 
@@ -271,17 +270,32 @@ impl<M: Medium> Transaction<M> {
         self.adopt(&decision, keep_all).map(|()| Some(number))
     }
 
+    fn poison(&mut self) {
+        self.store.iter_mut().for_each(PartStore::poison);
+    }
+
     fn adopt(&mut self, decision: &Decision, keep_all: bool) -> Result<()> {
         let Some(store) = &mut self.store else { return Ok(()) };
         let from = if self.replaces { decision.number } else { u64::MAX };
         let adopted = store.adopt(decision, keep_all && !self.drops, from);
-        adopted.inspect_err(|_| store.poison())?;
+        adopted.map_err(behind).inspect_err(|_| store.poison())?;
         self.highest = decision.highest;
         if decision.state == State::Kept {
             (self.version, self.next) = (Some(decision.number), decision.number + 1);
             (self.drops, self.replaces) = (false, false);
         }
         Ok(())
+    }
+}
+
+/// An error after a version was decided. That is there, so that it is not
+/// [`PersistentError::Space`], which says that there is none.
+fn behind(error: PersistentError) -> PersistentError {
+    match error {
+        PersistentError::Space { path, limit } => {
+            PersistentError::System { path, call: "commit", errno: limit.errno().raw_os_error() }
+        }
+        error => error,
     }
 }
 

@@ -2,7 +2,7 @@
 use super::format::{
     Flaw, KEY_COPY, KEY_RECORD, Key, State, Version, key_record, read_key, read_version,
 };
-use super::medium::{Medium, Result};
+use super::medium::{Medium, MediumError, Result};
 use crate::PersistentError;
 
 /// Behind the name of a file that is being written.
@@ -68,12 +68,12 @@ pub(crate) fn following(name: &str, number: u64) -> std::result::Result<u64, Per
 /// The file of a root's key, by which its records are checked.
 pub(crate) const KEY_FILE: &str = "rma-root";
 
-/// The key of a root: the one that it has or, if it has none, a new one. `None` if what is there is
-/// neither of its two records.
-pub(crate) fn key_of<M: Medium>(
+/// The key of a root: the one that it has or, if it has none, that of `fresh`, which may refuse.
+/// `None` if what is there is neither of its two records.
+pub(crate) fn key_of<M: Medium, E: From<MediumError>>(
     medium: &M,
-    fresh: impl FnOnce() -> Result<Key>,
-) -> Result<Option<Key>> {
+    fresh: impl FnOnce() -> std::result::Result<Key, E>,
+) -> std::result::Result<Option<Key>, E> {
     if let Some(bytes) = medium.read(KEY_FILE)? {
         // It may have got its name from a process that was ended before that was durable.
         medium.sync_folder("")?;

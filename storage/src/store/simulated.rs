@@ -80,6 +80,8 @@ pub(crate) struct Simulated {
     pub(crate) mistake: Mistake,
     /// No file has more bytes.
     pub(crate) space: Rc<Cell<u64>>,
+    /// Calls of this name find no space.
+    pub(crate) full: Rc<Cell<&'static str>>,
 }
 
 /// An inode, and by what name it was opened.
@@ -95,7 +97,8 @@ impl Simulated {
         let contents = Rc::default();
         let [calls, own] = [(); 2].map(|()| Rc::new(Cell::new((0, u64::MAX))));
         let (last, space) = (Rc::new(RefCell::new("open")), Rc::new(Cell::new(u64::MAX)));
-        Self { contents, calls, own, last, mistake, space }
+        let full = Rc::default();
+        Self { contents, calls, own, last, mistake, space, full }
     }
 
     /// Nothing works after so many more changes.
@@ -181,8 +184,12 @@ impl Simulated {
             let (made, most) = calls.get();
             calls.set((made + 1, most));
         }
-        let frozen = MediumError { path: path.to_owned(), call, errno: Errno::IO };
-        if self.is_over() { Err(frozen) } else { Ok(()) }
+        let failed = |errno| Err(MediumError { path: path.to_owned(), call, errno });
+        match (self.is_over(), self.full.get() == call) {
+            (true, _) => failed(Errno::IO),
+            (false, true) => failed(Errno::NOSPC),
+            (false, false) => Ok(()),
+        }
     }
 
     fn note(&self, path: &str) {

@@ -5,6 +5,7 @@ mod support;
 
 use std::io::{Read, Write};
 use std::process::Output;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use support::*;
@@ -196,11 +197,36 @@ fn a_silent_host_is_lost_with_those_that_it_reaches() {
     send(agents[1], Signal::STOP);
     let (code, _, err) = job.end();
     assert_eq!(code, Some(1), "{err}");
-    assert!(err.contains("has said nothing for 2 s"), "{err}");
+    let silent = format!("host {}: it has said nothing for 2 s; rank 1 is lost with it", name(1));
+    assert!(err.contains(&silent), "{err}");
+    assert!(err.contains("rank 1 was lost with its host"), "{err}");
+    let behind = format!("host {}: host {}, by which it is reached, is lost", name(2), name(1));
+    assert!(err.contains(&behind), "{err}");
     // When it goes on, it finds its connection gone, unless the other host has ended it: here, it
     // is a process of the same machine.
     let _ = rustix::process::kill_process(agents[1], Signal::CONT);
     assert_eq!(left_behind(&mark), []);
+}
+
+#[test]
+fn ranks_of_a_row_stop_and_go_on_with_the_launcher() {
+    let tree = Tree::of(3, "1");
+    let fifo = tree.folder.path().join("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    // A reader of the pipe waits until there is a writer.
+    let script = format!("echo pid $$; exec 3< {}; echo went on", fifo.display());
+    let mut job = tree.start(&["--host-timeout", "2", "sh", "-c", &script]);
+    let ranks = job.pids(3);
+    send(job.pid(), Signal::TSTP);
+    wait_for_state(job.pid(), 'T');
+    // Time in which no rank must end: longer than that of hosts.
+    assert!(!Watched::new(&ranks).wait_for(Duration::from_secs(4)), "a rank has ended");
+    send(job.pid(), Signal::CONT);
+    ranks.iter().for_each(|rank| wait_for_state(*rank, 'S'));
+    let writer = std::fs::OpenOptions::new().write(true).open(&fifo).unwrap();
+    let (code, out, err) = job.end();
+    drop(writer);
+    assert_eq!((code, out.matches("went on").count()), (Some(0), 3), "{err}");
 }
 
 #[test]

@@ -5,10 +5,11 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
+use std::pin::pin;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 use tokio::io::unix::AsyncFd;
@@ -21,7 +22,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::sync::watch::Sender as WatchSender;
 use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{MissedTickBehavior, timeout};
 
 pub(in super::super) use super::super::output::Stream;
 
@@ -120,6 +121,10 @@ pub(super) struct Conversation {
     outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
     /// Hosts that are reached by this one.
     branches: Branches,
+    /// How many other hosts are on the way to this one.
+    depth: u32,
+    /// How long its agent may say nothing of itself until it is ready.
+    preparing: Duration,
     inputs: UnboundedSender<Input>,
     answered: Arc<WatchSender<Vec<Answered>>>,
 }
@@ -255,7 +260,7 @@ impl Conversation {
         // Those on the way come first.
         let patience = GREETED_IN * (depth + 1);
         let shell = Shell { process, command, errors: Box::new(err), patience };
-        Conversation::new(task, Some(shell), (to, from), outlets, told)
+        Conversation { depth, ..Conversation::new(task, Some(shell), (to, from), outlets, told) }
     }
 
     /// With the agent of a host that has joined.
@@ -289,6 +294,8 @@ impl Conversation {
             is_ready: Arc::default(),
             outputs,
             branches,
+            depth: 0,
+            preparing: GREETED_IN,
             inputs,
             answered,
         }
@@ -340,7 +347,7 @@ impl Conversation {
         let is_ready = Arc::clone(&self.is_ready);
         let complaints = Complaints { name, tail: Arc::clone(&tail), is_ready };
         let complaints = tokio::spawn(complaints.read(errors, self.inputs.clone()));
-        let why = match tokio::time::timeout(patience, greeting(&mut self.from.from)).await {
+        let why = match timeout(patience, greeting(&mut self.from.from)).await {
             Err(_) => Some(format!("{command} has shown no agent in {} s", patience.as_secs())),
             Ok(Err(error)) if wire::is_end(&error) => None,
             Ok(Err(error)) => Some(error.to_string()),
@@ -356,7 +363,7 @@ impl Conversation {
             Some(why) => why,
             None => {
                 let end = process.end().await;
-                let _ = tokio::time::timeout(PARTING, complaints).await;
+                let _ = timeout(PARTING, complaints).await;
                 let is_ready = self.is_ready.load(Ordering::Relaxed);
                 match end {
                     Ok(status) => explain(&command, status, is_ready, &lock(&tail).text()),
@@ -398,13 +405,27 @@ impl Conversation {
 
     /// Passes on what the agent says; why it says no more, unless its output has ended.
     async fn listen(&mut self) -> Option<String> {
-        let mut is_noted = false;
+        let (mut is_noted, mut own) = (false, Instant::now());
         loop {
             let is_ready = self.is_ready.load(Ordering::Relaxed);
-            let limit = if is_ready { self.task.silence } else { GREETED_IN };
-            let word = match tokio::time::timeout(limit, self.from.word()).await {
+            // What an agent passes on for others does not say that its own task gets on.
+            let (silence, limit) = match is_ready {
+                true => (self.task.silence, self.task.silence),
+                false => (self.preparing, self.preparing.saturating_sub(own.elapsed())),
+            };
+            let heard = {
+                let mut word = pin!(self.from.word());
+                let mut heard = timeout(limit, &mut word).await;
+                // Each word of this host is one of those on the way, too: they are silent first, and
+                // what they have passed on is read.
+                if heard.is_err() && self.depth > 0 {
+                    heard = timeout(BEAT * 2 * self.depth, &mut word).await;
+                }
+                heard
+            };
+            let word = match heard {
                 Err(_) => {
-                    return Some(format!("it has said nothing for {} s", limit.as_secs_f64()));
+                    return Some(format!("it has said nothing for {} s", silence.as_secs_f64()));
                 }
                 Ok(Err(error)) if wire::is_end(&error) => return None,
                 Ok(Err(error)) => return Some(format!("its agent cannot be understood: {error}")),
@@ -417,6 +438,9 @@ impl Conversation {
                      before, are refused; somebody interferes with it"
                 );
                 self.tell(Said::Word(Word::Note { text }));
+            }
+            if !matches!(word, Word::Passed { .. } | Word::Unopened { .. } | Word::Shut { .. }) {
+                own = Instant::now();
             }
             match word {
                 Word::Output { rank, is_err, bytes } => {
@@ -488,10 +512,10 @@ impl Process {
     async fn end(&mut self) -> Result<Option<ExitStatus>, String> {
         match self {
             Process::Own { watched, .. } => {
-                let _ = tokio::time::timeout(PARTING, ended(watched)).await;
+                let _ = timeout(PARTING, ended(watched)).await;
                 Ok(status(watched))
             }
-            Process::Elsewhere { by, ended } => match tokio::time::timeout(PARTING, ended).await {
+            Process::Elsewhere { by, ended } => match timeout(PARTING, ended).await {
                 Ok(Ok(end)) => end.map(Some),
                 Ok(Err(_)) => Err(format!("host {by}, by which it is reached, is lost")),
                 Err(_) => Ok(None),
@@ -659,6 +683,43 @@ mod tests {
         assert_eq!(said().await, Order::Resume);
         assert_eq!(said().await, Order::Beat);
         writer.abort();
+    }
+
+    fn task() -> Task {
+        let remote = super::super::Remote::new(Vec::new());
+        let spec = super::super::super::spec::Spec::new("true", 1);
+        let (task, _) = super::super::task::of_all(&spec, &remote, "job", &[], false).unwrap();
+        Task { ranks: 1, ..task }
+    }
+
+    /// With an agent that says what is written to the other end.
+    fn conversation() -> (Conversation, tokio::io::DuplexStream) {
+        let (agent, from) = tokio::io::duplex(1 << 10);
+        let from: Box<dyn AsyncRead + Send + Unpin> = Box::new(from);
+        let from = Ear { from: BufReader::new(from), opener: None };
+        let outlets = Outlets { outputs: Vec::new(), branches: Branches::new() };
+        let told = (unbounded_channel().0, Arc::default());
+        let ends = (mouth(tokio::io::sink()), from);
+        (Conversation::new(task(), None, ends, outlets, told), agent)
+    }
+
+    /// An agent whose own task hangs passes on what those behind it say.
+    #[tokio::test]
+    async fn a_host_that_passes_on_words_and_is_never_ready_is_lost() {
+        let (mut conversation, mut agent) = conversation();
+        conversation.preparing = Duration::from_millis(100);
+        let passed = Word::Passed { host: 1, is_err: false, bytes: vec![7] };
+        let frame = wire::encode(&passed).unwrap();
+        let passing = tokio::spawn(async move {
+            let mut beat = tokio::time::interval(Duration::from_millis(1));
+            while agent.write_all(&frame).await.is_ok() {
+                beat.tick().await;
+            }
+        });
+        let why = conversation.listen().await;
+        assert_eq!(why.as_deref(), Some("it has said nothing for 0.1 s"));
+        drop(conversation);
+        passing.await.unwrap();
     }
 
     #[tokio::test]

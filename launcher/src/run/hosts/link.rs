@@ -45,6 +45,9 @@ use crate::wire;
 const GREETED_IN: Duration = Duration::from_secs(60);
 /// Bytes that a login shell may print before the agent does.
 pub(super) const CHATTER: u64 = 64 << 10;
+/// What helps where a host does not get to another one.
+const WAYS: &str =
+    "; hosts have to reach each other, or say --fan-out 0, which has all reached from here";
 /// How long the end of a remote shell may come after that of its output, and that of its standard
 /// error after that.
 pub(super) const PARTING: Duration = Duration::from_secs(2);
@@ -348,7 +351,11 @@ impl Conversation {
         let complaints = Complaints { name, tail: Arc::clone(&tail), is_ready };
         let complaints = tokio::spawn(complaints.read(errors, self.inputs.clone()));
         let why = match timeout(patience, greeting(&mut self.from.from)).await {
-            Err(_) => Some(format!("{command} has shown no agent in {} s", patience.as_secs())),
+            Err(_) => {
+                let patience = patience.as_secs();
+                let ways = process.ways();
+                Some(format!("{command} has shown no agent in {patience} s{ways}"))
+            }
             Ok(Err(error)) if wire::is_end(&error) => None,
             Ok(Err(error)) => Some(error.to_string()),
             Ok(Ok(())) => match self.agree(&mut to).await {
@@ -366,7 +373,10 @@ impl Conversation {
                 let _ = timeout(PARTING, complaints).await;
                 let is_ready = self.is_ready.load(Ordering::Relaxed);
                 match end {
-                    Ok(status) => explain(&command, status, is_ready, &lock(&tail).text()),
+                    Ok(status) => {
+                        let said = lock(&tail).text();
+                        explain(&command, status, is_ready, process.ways(), &said)
+                    }
                     Err(why) => why,
                 }
             }
@@ -460,7 +470,7 @@ impl Conversation {
                     }
                 }
                 Word::Unopened { host, why } => {
-                    let why = format!("{why} (on host {})", self.task.host_name());
+                    let why = format!("{why} (on host {}){WAYS}", self.task.host_name());
                     self.end_branch(host, Err(why));
                 }
                 Word::Shut { host, status } => {
@@ -508,6 +518,14 @@ impl Conversation {
 }
 
 impl Process {
+    /// What helps if it does not get there.
+    fn ways(&self) -> &'static str {
+        match self {
+            Process::Own { .. } => "",
+            Process::Elsewhere { .. } => WAYS,
+        }
+    }
+
     /// The status that it has ended with, if it does so soon; or why that is not to be had.
     async fn end(&mut self) -> Result<Option<ExitStatus>, String> {
         match self {
@@ -524,8 +542,15 @@ impl Process {
     }
 }
 
-/// Why a host is lost whose remote shell has ended with that status.
-fn explain(command: &str, status: Option<ExitStatus>, is_ready: bool, said: &str) -> String {
+/// Why a host is lost whose remote shell has ended with that status; `ways` helps if it did not get
+/// there.
+fn explain(
+    command: &str,
+    status: Option<ExitStatus>,
+    is_ready: bool,
+    ways: &str,
+    said: &str,
+) -> String {
     const NO_COMMAND: i32 = 127;
     const NOT_EXECUTABLE: i32 = 126;
     let code = status.and_then(|status| status.code());
@@ -537,11 +562,12 @@ fn explain(command: &str, status: Option<ExitStatus>, is_ready: bool, said: &str
         }
         (Some(NOT_EXECUTABLE), _) if !is_ready => "found an rma-run that cannot be run".to_owned(),
         (Some(255), _) if !is_ready => {
-            "did not get there: it has to log in without a password (try it by hand)".to_owned()
+            format!("did not get there: it has to log in without a password (try it by hand){ways}")
         }
         (_, Some(status)) if is_ready => format!("ended, so its agent is gone ({status})"),
-        (_, Some(status)) => format!("ended before an agent spoke ({status})"),
-        (_, None) => "closed its output".to_owned(),
+        (_, Some(status)) => format!("ended before an agent spoke ({status}){ways}"),
+        (_, None) if is_ready => "closed its output".to_owned(),
+        (_, None) => format!("closed its output{ways}"),
     };
     // What an agent has said was shown.
     let said = if is_ready { String::new() } else { last_lines(said) };
@@ -757,8 +783,12 @@ mod tests {
     fn the_end_of_a_remote_shell_is_explained() {
         let why = |code: i32, is_ready| {
             let status = ExitStatus::from_raw(code << 8);
-            explain("`ssh a`", Some(status), is_ready, "Permission denied.\n")
+            explain("`ssh a`", Some(status), is_ready, WAYS, "Permission denied.\n")
         };
+        let ways = format!("{WAYS}\n  Permission denied.");
+        assert!([255, 3].iter().all(|code| why(*code, false).ends_with(&ways)));
+        assert!([127, 126].iter().all(|code| !why(*code, false).contains(WAYS)));
+        assert!(!why(255, true).contains(WAYS));
         assert!(why(255, false).contains("without a password"));
         assert!(why(255, false).ends_with("\n  Permission denied."));
         assert!(why(127, false).contains("no rma-run there"));

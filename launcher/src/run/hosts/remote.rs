@@ -29,7 +29,7 @@ pub struct Remote {
 }
 
 /// Hosts that one machine reaches by remote shells, unless another number is said.
-const FAN_OUT: u32 = 16;
+const FAN_OUT: u32 = 64;
 /// What ssh is asked for: never for a password.
 const SSH: [&str; 4] = ["ssh", "-T", "-o", "BatchMode=yes"];
 

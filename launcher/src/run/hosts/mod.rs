@@ -227,11 +227,11 @@ impl Hosts {
                 ..task.clone()
             };
             let Wires { orders, said, branches, stem } = wires;
-            let command = || remote.command(&part.name, &agent);
+            let command = |elsewhere| remote.command(&part.name, &agent, elsewhere);
             let way = match (&remote.connections, stem) {
                 (Some(connections), _) => Way::Joined(connections.take(&part.name)),
-                (None, Some(stem)) => Way::Elsewhere(command(), stem),
-                (None, None) => Way::Shell(command()),
+                (None, Some(stem)) => Way::Elsewhere(command(true), stem),
+                (None, None) => Way::Shell(command(false)),
             };
             let mut outputs = Vec::new();
             for rank in part.range() {

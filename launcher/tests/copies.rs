@@ -116,6 +116,15 @@ fn a_copy_is_in_memory() {
 }
 
 #[test]
+fn a_copy_cannot_be_altered() {
+    let script = b"#!/bin/sh\n{ echo x >> \"$0\" || echo x > \"$0\"; } 2> /dev/null \\\n    && echo altered || echo sealed\n";
+    let host = Host::new().with("tool", script);
+    let output = host.job("127.0.2.1:1", &["--copy"], &[]);
+    succeeds(&output);
+    assert_eq!(stdout(&output), "sealed\n");
+}
+
+#[test]
 fn each_program_of_a_job_is_copied() {
     let host = Host::new();
     let host = host.with("tool", b"#!/bin/sh\necho first $RMA_RANK\n");

@@ -33,12 +33,12 @@ use super::super::output::lock;
 use super::super::query::Seen;
 use super::super::report::LostOutput;
 use super::super::spawn::{detach, watch};
+use super::complaints::Complaints;
 use super::port::Connection;
 use super::remote::shown;
 use super::seal::{self, Opener, SEAL, Sealer, Side};
 use super::talk::{ANY_GREETING, BEAT, FRAME_MAX, GREETING, Order, Task, Word};
 use super::tree::{self, Branches, Stem};
-use crate::notes::Notes;
 use crate::wire;
 
 /// How long a host may take until its agent speaks, and until that has looked around.
@@ -641,45 +641,9 @@ pub(super) async fn ended(watched: &AsyncFd<OwnedFd>) {
     let _ = watched.readable().await;
 }
 
-/// What the remote shell prints on its standard error.
-struct Complaints {
-    name: String,
-    tail: Arc<Mutex<Tail>>,
-    is_ready: Arc<AtomicBool>,
-}
-
-impl Complaints {
-    /// Until a host is ready, that is kept for the sentence that says why it is not. Then each line
-    /// is told once, and no more of them than the driver shows: a shell that prints without end
-    /// would have signals, and what agents say, wait behind its lines.
-    async fn read(self, errors: impl AsyncRead + Unpin, inputs: UnboundedSender<Input>) {
-        let mut lines = BufReader::new(errors);
-        let (mut line, mut told) = (Vec::new(), Notes::default());
-        loop {
-            line.clear();
-            let read = (&mut lines).take(CHATTER).read_until(b'\n', &mut line).await;
-            if !read.is_ok_and(|count| count > 0) {
-                return;
-            }
-            lock(&self.tail).push(&line);
-            if !self.is_ready.load(Ordering::Relaxed) || told.is_full() {
-                continue;
-            }
-            let text = String::from_utf8_lossy(&line);
-            let text = text.trim_end();
-            if told.is_new(text) {
-                let _ = inputs.send(Input::Note(format!("host {}: {text}", self.name)));
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
-    use crate::notes::NOTES_MAX;
 
     fn mouth(to: impl AsyncWrite + Send + Unpin + 'static) -> Mouth {
         Mouth { to: Box::new(to), sealer: None }
@@ -758,25 +722,6 @@ mod tests {
             assert_eq!(status(&watched), Some(ExitStatus::from_raw(end)));
             assert_eq!(child.wait().unwrap(), ExitStatus::from_raw(end), "it was there still");
         }
-    }
-
-    #[tokio::test]
-    async fn a_remote_shell_that_prints_without_end_is_told_of_so_much() {
-        let told = async |lines: fn(usize) -> String| {
-            let (errors, mut shell) = io::pipe().unwrap();
-            let prints = std::thread::spawn(move || {
-                (0..20 * NOTES_MAX).for_each(|at| shell.write_all(lines(at).as_bytes()).unwrap());
-            });
-            let errors = Receiver::from_owned_fd(errors.into()).unwrap();
-            let is_ready = Arc::new(AtomicBool::new(true));
-            let complaints = Complaints { name: "a".into(), tail: Arc::default(), is_ready };
-            let (inputs, told) = unbounded_channel();
-            complaints.read(errors, inputs).await;
-            prints.join().unwrap();
-            told.len()
-        };
-        assert_eq!(told(|_| "noise\n".into()).await, 1);
-        assert_eq!(told(|at| format!("noise {at}\n")).await, NOTES_MAX);
     }
 
     #[test]

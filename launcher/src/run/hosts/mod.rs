@@ -6,6 +6,7 @@
 mod address;
 mod agent;
 mod branch;
+mod complaints;
 mod copy;
 mod hello;
 mod input;

@@ -117,7 +117,9 @@ fn a_copy_is_in_memory() {
 
 #[test]
 fn a_copy_cannot_be_altered() {
-    let script = b"#!/bin/sh\n{ echo x >> \"$0\" || echo x > \"$0\"; } 2> /dev/null \\\n    && echo altered || echo sealed\n";
+    let script = br#"#!/bin/sh
+{ echo x >> "$0" || echo x > "$0"; } 2> /dev/null && echo altered || echo sealed
+"#;
     let host = Host::new().with("tool", script);
     let output = host.job("127.0.2.1:1", &["--copy"], &[]);
     succeeds(&output);

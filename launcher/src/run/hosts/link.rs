@@ -22,6 +22,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::sync::watch::Sender as WatchSender;
 use tokio::task::JoinSet;
+use tokio::time::error::Elapsed;
 use tokio::time::{MissedTickBehavior, timeout};
 
 pub(in super::super) use super::super::output::Stream;
@@ -120,6 +121,8 @@ pub(super) struct Conversation {
     from: Ear,
     /// Its agent can do its part.
     is_ready: Arc<AtomicBool>,
+    /// It has asked for a piece of a program, which is not written yet.
+    pub(super) awaits_piece: Arc<AtomicBool>,
     /// Of each rank, standard output and standard error; none once it has ended.
     outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
     /// Hosts that are reached by this one.
@@ -295,6 +298,7 @@ impl Conversation {
             to: Some(to),
             from,
             is_ready: Arc::default(),
+            awaits_piece: Arc::default(),
             outputs,
             branches,
             depth: 0,
@@ -404,7 +408,7 @@ impl Conversation {
         // What was ordered while the host logged in comes behind its task.
         let prepare = Order::Prepare { task: Box::new(self.task.clone()) };
         let mut writer = JoinSet::new();
-        writer.spawn(write(to, prepare, orders));
+        writer.spawn(write(to, prepare, orders, Arc::clone(&self.awaits_piece)));
         tokio::select! {
             why = self.listen() => why,
             Some(Ok(Err(error))) = writer.join_next() => {
@@ -423,17 +427,7 @@ impl Conversation {
                 true => (self.task.silence, self.task.silence),
                 false => (self.preparing, self.preparing.saturating_sub(own.elapsed())),
             };
-            let heard = {
-                let mut word = pin!(self.from.word());
-                let mut heard = timeout(limit, &mut word).await;
-                // Each word of this host is one of those on the way, too: they are silent first, and
-                // what they have passed on is read.
-                if heard.is_err() && self.depth > 0 {
-                    heard = timeout(BEAT * 2 * self.depth, &mut word).await;
-                }
-                heard
-            };
-            let word = match heard {
+            let word = match self.hear(limit).await {
                 Err(_) => {
                     return Some(format!("it has said nothing for {} s", silence.as_secs_f64()));
                 }
@@ -488,6 +482,18 @@ impl Conversation {
                 }
             }
         }
+    }
+
+    /// The next word, if it comes in time.
+    async fn hear(&mut self, limit: Duration) -> Result<io::Result<Word>, Elapsed> {
+        let mut word = pin!(self.from.word());
+        let heard = timeout(limit, &mut word).await;
+        if heard.is_ok() || self.depth == 0 {
+            return heard;
+        }
+        // Each word of this host is one of those on the way, too: it is those that are silent
+        // first, and what they have passed on is to be read.
+        timeout(BEAT * 2 * self.depth, &mut word).await
     }
 
     fn end_branch(&mut self, host: u32, how: Result<ExitStatus, String>) {
@@ -598,12 +604,14 @@ async fn greeting(from: &mut (impl AsyncBufRead + Unpin)) -> io::Result<()> {
     }
 }
 
-/// Writes orders, and that this launcher is there, until the agent reads no more. An order that is
-/// too long is an error, for a rank may wait for it.
+/// Writes orders, and that this launcher is there, until the agent reads no more; the agent no
+/// longer waits once the piece is written. An order that is too long is an error, for a rank may
+/// wait for it.
 async fn write(
     mut to: Mouth,
     first: Order,
     mut orders: UnboundedReceiver<Order>,
+    awaits_piece: Arc<AtomicBool>,
 ) -> io::Result<()> {
     let mut beat = tokio::time::interval(BEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -618,6 +626,9 @@ async fn write(
         if to.write(frame).await.is_err() {
             // Its end is noticed where its words are read.
             break;
+        }
+        if let Order::Piece { .. } = order {
+            awaits_piece.store(false, Ordering::Relaxed);
         }
         next = tokio::select! {
             order = orders.recv() => order,
@@ -653,15 +664,32 @@ mod tests {
     async fn an_order_that_is_too_long_is_an_error() {
         let (orders, ordered) = unbounded_channel();
         orders.send(Order::Input { bytes: vec![0; FRAME_MAX] }).unwrap();
-        let error = write(mouth(tokio::io::sink()), Order::Start, ordered).await.unwrap_err();
+        let error = write(mouth(tokio::io::sink()), Order::Start, ordered, Arc::default())
+            .await
+            .unwrap_err();
         assert!(error.to_string().contains("are allowed"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn an_agent_may_request_again_once_a_piece_is_written() {
+        for (room, may_request) in [(1 << 10, true), (16, false)] {
+            let awaits_piece = Arc::new(AtomicBool::new(true));
+            let (to, mut from) = tokio::io::duplex(room);
+            let piece = Order::Piece { bytes: vec![7; 100] };
+            let ordered = unbounded_channel().1;
+            let writer = tokio::spawn(write(mouth(to), piece, ordered, Arc::clone(&awaits_piece)));
+            from.read_u8().await.unwrap();
+            assert_eq!(!awaits_piece.load(Ordering::Relaxed), may_request, "room for {room} bytes");
+            writer.abort();
+        }
     }
 
     #[tokio::test]
     async fn a_launcher_that_is_about_to_be_stopped_says_nothing() {
         let (orders, ordered) = unbounded_channel();
         let (to, mut from) = tokio::io::duplex(1 << 10);
-        let writer = tokio::spawn(write(mouth(to), Order::Pause { number: 1 }, ordered));
+        let writer =
+            tokio::spawn(write(mouth(to), Order::Pause { number: 1 }, ordered, Arc::default()));
         let mut said = async || {
             let mut frame = vec![0; from.read_u32_le().await.unwrap() as usize];
             from.read_exact(&mut frame).await.unwrap();

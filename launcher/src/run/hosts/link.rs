@@ -730,8 +730,12 @@ mod tests {
         let frame = wire::encode(&passed).unwrap();
         let passing = tokio::spawn(async move {
             let mut beat = tokio::time::interval(Duration::from_millis(1));
-            while agent.write_all(&frame).await.is_ok() {
+            // Far longer than that, but no test without end.
+            for _ in 0..2000 {
                 beat.tick().await;
+                if agent.write_all(&frame).await.is_err() {
+                    break;
+                }
             }
         });
         let why = conversation.listen().await;

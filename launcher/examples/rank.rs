@@ -35,10 +35,9 @@ fn run() -> Result<(), StartError> {
     let client = Client::connect(&settings)?;
     let job = client.job().clone();
     match mode.as_str() {
-        "job" => say(&format!(
-            "cores {} over {} bound {:?} explain {} wait {:?}",
-            job.cores, job.oversubscribed, job.bound_cpus, job.explain, job.wait_timeout
-        )),
+        "job" => {
+            say(&format!("cores {} explain {} wait {:?}", job.cores, job.explain, job.wait_timeout))
+        }
         "join-twice" if job.rank == 0 => match Client::connect(&settings) {
             Err(StartError::Refused { why, .. }) => say(&format!("refused: {why}")),
             other => panic!("{other:?}"),

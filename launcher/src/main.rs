@@ -133,7 +133,7 @@ struct Cli {
 
     /// Reach so many hosts at most from here, and so many from each host, which starts the agents
     /// of further ones; 0: all from here
-    #[arg(long, value_name = "N", default_value = "16")]
+    #[arg(long, value_name = "N", default_value = "64")]
     fan_out: u32,
 
     /// Copy PROGRAM to hosts that have it not, or of another build: into memory there, as long as

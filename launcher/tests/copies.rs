@@ -19,7 +19,7 @@ case $1 in
 esac
 case $1 in 127.0.2.*) mv "$here/tool" "$here/away" 2> /dev/null; rm -f "$here/second";; esac
 cd /
-exec setsid --wait env -i PATH="$PATH" LANG=C sh -c "exec $2"
+exec setsid --wait env -i PATH="$PATH" LANG=C AT="$here" sh -c "exec $2"
 "#;
 
 struct Host {
@@ -51,6 +51,11 @@ impl Host {
         all.chain(rest.iter().copied()).map(str::to_owned).collect()
     }
 
+    /// Agents, and ranks, that stay.
+    fn stays(&self) -> Vec<i32> {
+        left_behind(&format!("AT={}", self.folder.path().display()))
+    }
+
     fn job(&self, hosts: &str, options: &[&str], rest: &[&str]) -> Output {
         let line = self.line(hosts, options, rest);
         job(&line.iter().map(|word| &**word).collect::<Vec<_>>())
@@ -75,6 +80,7 @@ fn a_program_that_is_not_there_is_copied() {
     let output = host.job("127.0.2.1:1,127.0.2.2:1,127.0.2.3:1", &options, &[""]);
     succeeds(&output);
     assert_eq!(sorted(&output), ["rank 0 of 3", "rank 1 of 3", "rank 2 of 3"]);
+    assert_eq!(host.stays(), []);
 }
 
 #[test]
@@ -106,6 +112,18 @@ fn a_copy_is_in_memory() {
     send(agent, Signal::KILL);
     assert_eq!(job.end().0, Some(1));
     assert_eq!(left_behind(&mark), []);
+    assert_eq!(host.stays(), []);
+}
+
+#[test]
+fn a_copy_cannot_be_altered() {
+    let script = br#"#!/bin/sh
+{ echo x >> "$0" || echo x > "$0"; } 2> /dev/null && echo altered || echo sealed
+"#;
+    let host = Host::new().with("tool", script);
+    let output = host.job("127.0.2.1:1", &["--copy"], &[]);
+    succeeds(&output);
+    assert_eq!(stdout(&output), "sealed\n");
 }
 
 #[test]
@@ -126,6 +144,7 @@ fn what_changes_while_it_is_copied_does_not_run() {
     let output = host.job("emptied:1", &["--copy"], &[]);
     assert_eq!((output.status.code(), &*stdout(&output)), (Some(1), ""), "{output:?}");
     assert!(stderr(&output).contains("was changed, or could not be read"), "{output:?}");
+    assert_eq!(host.stays(), []);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod support;
 
 use std::io::{Read, Write};
 use std::process::Output;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use support::*;
@@ -15,9 +16,10 @@ case $1 in
     nowhere) echo "ssh: Could not resolve hostname nowhere" >&2; exit 255;;
     noisy) echo "welcome" >&2; head -c 10000000 /dev/zero >&2;;
     endless) exec yes;;
+    other) set -- "$1" "'${0%/*}/other-build' agent";;
 esac
 cd /
-exec setsid --wait env -i PATH="$PATH" LANG=C HOST="$1" sh -c "exec $2"
+exec setsid --wait env -i PATH="$PATH" LANG=C AT="${0%/*}" HOST="$1" sh -c "exec $2"
 "#;
 
 struct Tree {
@@ -51,6 +53,11 @@ impl Tree {
 
     fn start(&self, rest: &[&str]) -> Running {
         Running::start(&self.line(rest))
+    }
+
+    /// Agents, and remote shells that those have started, that stay.
+    fn stays(&self) -> Vec<i32> {
+        left_behind(&format!("AT={}", self.folder.path().display()))
     }
 
     /// Which host has reached which.
@@ -125,6 +132,7 @@ fn a_rank_that_fails_on_the_last_host_of_a_row_ends_the_job() {
     let text = stderr(&output);
     assert!(text.contains("why\n") && text.contains("rank 4 exited with status 3"), "{text}");
     assert_eq!(left_behind(&mark), []);
+    assert_eq!(tree.stays(), []);
     assert_eq!(tree.ways(), row(5));
 }
 
@@ -147,6 +155,7 @@ fn signals_and_questions_reach_the_last_host_of_a_row() {
     assert_eq!(ends, ["rank 0 ends", "rank 1 ends", "rank 2 ends", "rank 3 ends"], "{err}");
     assert_eq!(code, Some(0), "{err}");
     assert_eq!(left_behind(&mark), []);
+    assert_eq!(tree.stays(), []);
 }
 
 #[test]
@@ -164,6 +173,7 @@ fn hosts_are_lost_with_the_one_that_reaches_them() {
     }
     assert!(err.contains("rank 0 was lost with its host"), "{err}");
     assert_eq!(left_behind(&mark), []);
+    assert_eq!(tree.stays(), []);
 }
 
 #[test]
@@ -184,6 +194,7 @@ fn hosts_go_on_when_one_that_reaches_none_is_lost() {
     let (code, _, err) = job.end();
     assert!(!err.contains("is lost"), "{err}");
     assert_eq!(code, Some(1), "{err}");
+    assert_eq!(tree.stays(), []);
 }
 
 #[test]
@@ -196,11 +207,37 @@ fn a_silent_host_is_lost_with_those_that_it_reaches() {
     send(agents[1], Signal::STOP);
     let (code, _, err) = job.end();
     assert_eq!(code, Some(1), "{err}");
-    assert!(err.contains("has said nothing for 2 s"), "{err}");
+    let silent = format!("host {}: it has said nothing for 2 s; rank 1 is lost with it", name(1));
+    assert!(err.contains(&silent), "{err}");
+    assert!(err.contains("rank 1 was lost with its host"), "{err}");
+    let behind = format!("host {}: host {}, by which it is reached, is lost", name(2), name(1));
+    assert!(err.contains(&behind), "{err}");
     // When it goes on, it finds its connection gone, unless the other host has ended it: here, it
     // is a process of the same machine.
     let _ = rustix::process::kill_process(agents[1], Signal::CONT);
     assert_eq!(left_behind(&mark), []);
+    assert_eq!(tree.stays(), []);
+}
+
+#[test]
+fn ranks_of_a_row_stop_and_go_on_with_the_launcher() {
+    let tree = Tree::of(3, "1");
+    let fifo = tree.folder.path().join("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    // A reader of the pipe waits until there is a writer.
+    let script = format!("echo pid $$; exec 3< {}; echo went on", fifo.display());
+    let mut job = tree.start(&["--host-timeout", "2", "sh", "-c", &script]);
+    let ranks = job.pids(3);
+    send(job.pid(), Signal::TSTP);
+    wait_for_state(job.pid(), 'T');
+    // Time in which no rank must end: longer than that of hosts.
+    assert!(!Watched::new(&ranks).wait_for(Duration::from_secs(4)), "a rank has ended");
+    send(job.pid(), Signal::CONT);
+    ranks.iter().for_each(|rank| wait_for_state(*rank, 'S'));
+    let writer = std::fs::OpenOptions::new().write(true).open(&fifo).unwrap();
+    let (code, out, err) = job.end();
+    drop(writer);
+    assert_eq!((code, out.matches("went on").count()), (Some(0), 3), "{err}");
 }
 
 #[test]
@@ -213,6 +250,7 @@ fn nothing_is_left_on_any_host_without_the_launcher() {
         agents(&mut job, 4);
         send(job.pid(), signal);
         assert_eq!(left_behind(&mark), [], "{signal:?}");
+        assert_eq!(tree.stays(), [], "{signal:?}");
         drop(job);
     }
 }
@@ -227,6 +265,7 @@ fn bytes_pass_through_other_hosts_unchanged() {
     assert_eq!(job.child.wait().unwrap().code(), Some(7));
     let whole = b"0123456\n".repeat(20_000_000 / 8);
     assert!(printed == whole, "{} bytes", printed.len());
+    assert_eq!(tree.stays(), []);
 }
 
 /// Rank 0 is on the first host, which passes on what is for others.
@@ -247,15 +286,34 @@ fn input_is_read_while_others_print() {
 }
 
 #[test]
+fn a_host_that_cannot_do_its_part_ends_with_those_behind_it() {
+    let tree = Tree::new("a,other,b,c", "1");
+    let other = tree.folder.path().join("other-build");
+    std::fs::copy(env!("CARGO_BIN_EXE_rma-run"), &other).unwrap();
+    std::fs::OpenOptions::new().append(true).open(&other).unwrap().write_all(b"x").unwrap();
+    // Those behind it end by its end, and not by silence.
+    let output = tree.job(&["--host-timeout", "600", "echo", "ran"]);
+    let text = stderr(&output);
+    assert_eq!((output.status.code(), &*stdout(&output)), (Some(1), ""), "{text}");
+    assert!(text.contains("host other: ") && text.contains("another build"), "{text}");
+    assert_eq!(tree.stays(), []);
+}
+
+#[test]
 fn what_goes_wrong_behind_another_host_is_named_with_it() {
     let refused = |hosts: &str, part: &str| {
-        let output = Tree::new(hosts, "1").job(&["echo", "ran"]);
+        let tree = Tree::new(hosts, "1");
+        let output = tree.job(&["echo", "ran"]);
         let text = stderr(&output);
         assert_eq!((output.status.code(), &*stdout(&output)), (Some(1), ""), "{text}");
         assert!(text.contains(part), "{text}");
+        assert_eq!(tree.stays(), [], "{hosts}");
     };
     refused("a,nowhere", "Could not resolve hostname nowhere");
     refused("a,nowhere", " on host a did not get there");
+    let ways =
+        "; hosts have to reach each other, or say --fan-out 0, which has all reached from here\n";
+    refused("a,nowhere", ways);
     refused("a,nowhere,c", "host nowhere: ");
     refused("a,endless", "printed much, but showed no agent");
     let noisy = Tree::new("a,noisy", "1");
@@ -269,5 +327,5 @@ fn what_goes_wrong_behind_another_host_is_named_with_it() {
     let text = stderr(&output);
     assert_eq!((output.status.code(), &*stdout(&output)), (Some(1), ""), "{text}");
     assert!(text.contains("host b: `rsh b ") && text.contains("cannot be started"), "{text}");
-    assert!(text.contains("(on host a)"), "{text}");
+    assert!(text.contains(&format!("(on host a){ways}")), "{text}");
 }

@@ -361,10 +361,23 @@ impl Machine {
     fn fail(&mut self, rank: u32, how: How, now: Duration) {
         if self.suspect.is_some_and(|suspect| suspect.rank == rank) {
             self.suspect = None;
-            self.held = Some((rank, how));
+            self.hold_suspect(rank, how);
         }
         self.held.get_or_insert((rank, how));
         self.decide(true, now);
+    }
+
+    /// A suspect was the first failure, and not the one that is held; unless it has failed because
+    /// of that itself.
+    fn hold_suspect(&mut self, rank: u32, how: How) {
+        let chain = std::iter::successors(Some(rank), |rank| {
+            self.ranks.get(*rank as usize).and_then(|rank| rank.missed)
+        });
+        // A rank may say anything: even a circle has an end.
+        let mut missed = chain.skip(1).take(self.ranks.len());
+        if !self.held.is_some_and(|(held, _)| missed.any(|rank| rank == held)) {
+            self.held = Some((rank, how));
+        }
     }
 
     /// Names the cause of the first failure, unless more about it is to come; `patient` says
@@ -407,10 +420,11 @@ impl Machine {
         self.end(cause, now);
     }
 
-    /// The rank whose end made `rank` fail: the one that was missed by the one that it missed, and
-    /// so on; or itself. Ranks that seem to be in order are among them only if that is to be
-    /// `awaited`.
-    fn missed_by(&self, mut rank: u32, awaited: bool) -> u32 {
+    /// The rank whose end made `start` fail: the one that was missed by the one that it missed, and
+    /// so on; or itself, also if they have missed each other in a circle. Ranks that seem to be in
+    /// order are among them only if that is to be `awaited`.
+    fn missed_by(&self, start: u32, awaited: bool) -> u32 {
+        let mut rank = start;
         let is_gone = |rank: &u32| {
             let missed = self.ranks.get(*rank as usize);
             missed.is_some_and(|missed| awaited || missed.left.is_some() || missed.exit.is_some())
@@ -418,6 +432,7 @@ impl Machine {
         // A rank may say anything: even a circle has an end.
         for _ in 0..self.ranks.len() {
             match self.ranks[rank as usize].missed.filter(is_gone) {
+                Some(missed) if missed == start => return start,
                 Some(missed) => rank = missed,
                 None => break,
             }
@@ -483,7 +498,7 @@ impl Machine {
     fn tick(&mut self, now: Duration) {
         if let Some(suspect) = self.suspect.take_if(|suspect| suspect.until <= now) {
             if suspect.said {
-                self.held = Some((suspect.rank, How::Announced));
+                self.hold_suspect(suspect.rank, How::Announced);
             }
             self.decide(false, now);
         }

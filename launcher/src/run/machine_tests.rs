@@ -529,6 +529,28 @@ fn a_rank_that_goes_on_is_not_blamed() {
 }
 
 #[test]
+fn of_ranks_that_miss_each_other_the_first_to_exit_is_blamed() {
+    use Event::Joined;
+    let fails = |rank, peer| Event::Left { rank, failed: true, missed: Some(peer) };
+    let start = [Joined(0), Joined(1), fails(1, 0), exited(1, 1), fails(0, 1)];
+    let machine = after(2, start.iter().cloned().chain([exited(0, 1)]));
+    assert_eq!(failed(&machine), (1, How::Exited(1)));
+    // The other one lingers, and has said so first or last.
+    let other = [Joined(0), Joined(1), fails(0, 1), fails(1, 0), exited(1, 1)];
+    for events in [start, other] {
+        let mut machine = after(2, events);
+        assert_eq!(machine.cause(), None);
+        let deadline = machine.deadline().unwrap();
+        machine.handle(Event::Tick, deadline);
+        assert_eq!(failed(&machine), (1, How::Exited(1)));
+    }
+    // Three in a circle.
+    let circle = [fails(1, 0), exited(1, 1), fails(2, 1), fails(0, 2), exited(0, 2), exited(2, 3)];
+    let start = [Joined(0), Joined(1), Joined(2)];
+    assert_eq!(failed(&after(3, start.into_iter().chain(circle))), (1, How::Exited(1)));
+}
+
+#[test]
 fn ranks_that_say_nonsense_about_others_are_blamed_themselves() {
     use Event::Joined;
     for peer in [0, 1, 9] {

@@ -183,6 +183,8 @@ pub(super) async fn serve(ends: Ends, (sender, mut inputs): Inputs) -> u8 {
     let (prepared, processes) = match prepared {
         Ok(prepared) => prepared,
         Err(Unprepared::Declined(error)) => {
+            // What they print would be waited for.
+            shells.cut();
             return decline(&error, voice, spoken, has_joined).await;
         }
         Err(Unprepared::Ended(code)) => return code,

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 use super::super::program;
 use super::super::report::RunError;
@@ -126,6 +126,9 @@ impl Copier {
             file.write_all(&piece)?;
             at += piece.len() as u64;
         }
+        // What is compared now is what runs, whatever a rank does to its own file.
+        let all = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+        fcntl_add_seals(&file, all)?;
         // For reading only: what is open for writing is not executed.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let copy = File::open(&path)?;
@@ -144,7 +147,7 @@ fn in_memory(path: &[u8]) -> io::Result<File> {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     // The kernel takes 249 bytes.
     let name = CString::new(&name[..name.len().min(200)])?;
-    let with = |flags| memfd_create(&name, MemfdFlags::CLOEXEC | flags);
+    let with = |flags| memfd_create(&name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | flags);
     // Kernels before 6.3 do not know the flag, and need it not.
     let made = with(MemfdFlags::EXEC).or_else(|_| with(MemfdFlags::empty()));
     Ok(made?.into())

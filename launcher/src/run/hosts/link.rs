@@ -5,10 +5,11 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
+use std::pin::pin;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 use tokio::io::unix::AsyncFd;
@@ -21,7 +22,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::sync::watch::Sender as WatchSender;
 use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
+use tokio::time::error::Elapsed;
+use tokio::time::{MissedTickBehavior, timeout};
 
 pub(in super::super) use super::super::output::Stream;
 
@@ -32,18 +34,21 @@ use super::super::output::lock;
 use super::super::query::Seen;
 use super::super::report::LostOutput;
 use super::super::spawn::{detach, watch};
+use super::complaints::Complaints;
 use super::port::Connection;
 use super::remote::shown;
 use super::seal::{self, Opener, SEAL, Sealer, Side};
 use super::talk::{ANY_GREETING, BEAT, FRAME_MAX, GREETING, Order, Task, Word};
 use super::tree::{self, Branches, Stem};
-use crate::notes::Notes;
 use crate::wire;
 
 /// How long a host may take until its agent speaks, and until that has looked around.
 const GREETED_IN: Duration = Duration::from_secs(60);
 /// Bytes that a login shell may print before the agent does.
 pub(super) const CHATTER: u64 = 64 << 10;
+/// What helps where a host does not get to another one.
+const WAYS: &str =
+    "; hosts have to reach each other, or say --fan-out 0, which has all reached from here";
 /// How long the end of a remote shell may come after that of its output, and that of its standard
 /// error after that.
 pub(super) const PARTING: Duration = Duration::from_secs(2);
@@ -116,10 +121,16 @@ pub(super) struct Conversation {
     from: Ear,
     /// Its agent can do its part.
     is_ready: Arc<AtomicBool>,
+    /// It has asked for a piece of a program, which is not written yet.
+    pub(super) awaits_piece: Arc<AtomicBool>,
     /// Of each rank, standard output and standard error; none once it has ended.
     outputs: Vec<Option<UnboundedSender<Vec<u8>>>>,
     /// Hosts that are reached by this one.
     branches: Branches,
+    /// How many other hosts are on the way to this one.
+    depth: u32,
+    /// How long its agent may say nothing of itself until it is ready.
+    preparing: Duration,
     inputs: UnboundedSender<Input>,
     answered: Arc<WatchSender<Vec<Answered>>>,
 }
@@ -255,7 +266,7 @@ impl Conversation {
         // Those on the way come first.
         let patience = GREETED_IN * (depth + 1);
         let shell = Shell { process, command, errors: Box::new(err), patience };
-        Conversation::new(task, Some(shell), (to, from), outlets, told)
+        Conversation { depth, ..Conversation::new(task, Some(shell), (to, from), outlets, told) }
     }
 
     /// With the agent of a host that has joined.
@@ -287,8 +298,11 @@ impl Conversation {
             to: Some(to),
             from,
             is_ready: Arc::default(),
+            awaits_piece: Arc::default(),
             outputs,
             branches,
+            depth: 0,
+            preparing: GREETED_IN,
             inputs,
             answered,
         }
@@ -340,8 +354,12 @@ impl Conversation {
         let is_ready = Arc::clone(&self.is_ready);
         let complaints = Complaints { name, tail: Arc::clone(&tail), is_ready };
         let complaints = tokio::spawn(complaints.read(errors, self.inputs.clone()));
-        let why = match tokio::time::timeout(patience, greeting(&mut self.from.from)).await {
-            Err(_) => Some(format!("{command} has shown no agent in {} s", patience.as_secs())),
+        let why = match timeout(patience, greeting(&mut self.from.from)).await {
+            Err(_) => {
+                let patience = patience.as_secs();
+                let ways = process.ways();
+                Some(format!("{command} has shown no agent in {patience} s{ways}"))
+            }
             Ok(Err(error)) if wire::is_end(&error) => None,
             Ok(Err(error)) => Some(error.to_string()),
             Ok(Ok(())) => match self.agree(&mut to).await {
@@ -356,10 +374,13 @@ impl Conversation {
             Some(why) => why,
             None => {
                 let end = process.end().await;
-                let _ = tokio::time::timeout(PARTING, complaints).await;
+                let _ = timeout(PARTING, complaints).await;
                 let is_ready = self.is_ready.load(Ordering::Relaxed);
                 match end {
-                    Ok(status) => explain(&command, status, is_ready, &lock(&tail).text()),
+                    Ok(status) => {
+                        let said = lock(&tail).text();
+                        explain(&command, status, is_ready, process.ways(), &said)
+                    }
                     Err(why) => why,
                 }
             }
@@ -387,7 +408,7 @@ impl Conversation {
         // What was ordered while the host logged in comes behind its task.
         let prepare = Order::Prepare { task: Box::new(self.task.clone()) };
         let mut writer = JoinSet::new();
-        writer.spawn(write(to, prepare, orders));
+        writer.spawn(write(to, prepare, orders, Arc::clone(&self.awaits_piece)));
         tokio::select! {
             why = self.listen() => why,
             Some(Ok(Err(error))) = writer.join_next() => {
@@ -398,13 +419,17 @@ impl Conversation {
 
     /// Passes on what the agent says; why it says no more, unless its output has ended.
     async fn listen(&mut self) -> Option<String> {
-        let mut is_noted = false;
+        let (mut is_noted, mut own) = (false, Instant::now());
         loop {
             let is_ready = self.is_ready.load(Ordering::Relaxed);
-            let limit = if is_ready { self.task.silence } else { GREETED_IN };
-            let word = match tokio::time::timeout(limit, self.from.word()).await {
+            // What an agent passes on for others does not say that its own task gets on.
+            let (silence, limit) = match is_ready {
+                true => (self.task.silence, self.task.silence),
+                false => (self.preparing, self.preparing.saturating_sub(own.elapsed())),
+            };
+            let word = match self.hear(limit).await {
                 Err(_) => {
-                    return Some(format!("it has said nothing for {} s", limit.as_secs_f64()));
+                    return Some(format!("it has said nothing for {} s", silence.as_secs_f64()));
                 }
                 Ok(Err(error)) if wire::is_end(&error) => return None,
                 Ok(Err(error)) => return Some(format!("its agent cannot be understood: {error}")),
@@ -417,6 +442,9 @@ impl Conversation {
                      before, are refused; somebody interferes with it"
                 );
                 self.tell(Said::Word(Word::Note { text }));
+            }
+            if !matches!(word, Word::Passed { .. } | Word::Unopened { .. } | Word::Shut { .. }) {
+                own = Instant::now();
             }
             match word {
                 Word::Output { rank, is_err, bytes } => {
@@ -436,7 +464,7 @@ impl Conversation {
                     }
                 }
                 Word::Unopened { host, why } => {
-                    let why = format!("{why} (on host {})", self.task.host_name());
+                    let why = format!("{why} (on host {}){WAYS}", self.task.host_name());
                     self.end_branch(host, Err(why));
                 }
                 Word::Shut { host, status } => {
@@ -454,6 +482,18 @@ impl Conversation {
                 }
             }
         }
+    }
+
+    /// The next word, if it comes in time.
+    async fn hear(&mut self, limit: Duration) -> Result<io::Result<Word>, Elapsed> {
+        let mut word = pin!(self.from.word());
+        let heard = timeout(limit, &mut word).await;
+        if heard.is_ok() || self.depth == 0 {
+            return heard;
+        }
+        // Each word of this host is one of those on the way, too: it is those that are silent
+        // first, and what they have passed on is to be read.
+        timeout(BEAT * 2 * self.depth, &mut word).await
     }
 
     fn end_branch(&mut self, host: u32, how: Result<ExitStatus, String>) {
@@ -484,14 +524,22 @@ impl Conversation {
 }
 
 impl Process {
+    /// What helps if it does not get there.
+    fn ways(&self) -> &'static str {
+        match self {
+            Process::Own { .. } => "",
+            Process::Elsewhere { .. } => WAYS,
+        }
+    }
+
     /// The status that it has ended with, if it does so soon; or why that is not to be had.
     async fn end(&mut self) -> Result<Option<ExitStatus>, String> {
         match self {
             Process::Own { watched, .. } => {
-                let _ = tokio::time::timeout(PARTING, ended(watched)).await;
+                let _ = timeout(PARTING, ended(watched)).await;
                 Ok(status(watched))
             }
-            Process::Elsewhere { by, ended } => match tokio::time::timeout(PARTING, ended).await {
+            Process::Elsewhere { by, ended } => match timeout(PARTING, ended).await {
                 Ok(Ok(end)) => end.map(Some),
                 Ok(Err(_)) => Err(format!("host {by}, by which it is reached, is lost")),
                 Err(_) => Ok(None),
@@ -500,8 +548,15 @@ impl Process {
     }
 }
 
-/// Why a host is lost whose remote shell has ended with that status.
-fn explain(command: &str, status: Option<ExitStatus>, is_ready: bool, said: &str) -> String {
+/// Why a host is lost whose remote shell has ended with that status; `ways` helps if it did not get
+/// there.
+fn explain(
+    command: &str,
+    status: Option<ExitStatus>,
+    is_ready: bool,
+    ways: &str,
+    said: &str,
+) -> String {
     const NO_COMMAND: i32 = 127;
     const NOT_EXECUTABLE: i32 = 126;
     let code = status.and_then(|status| status.code());
@@ -513,11 +568,12 @@ fn explain(command: &str, status: Option<ExitStatus>, is_ready: bool, said: &str
         }
         (Some(NOT_EXECUTABLE), _) if !is_ready => "found an rma-run that cannot be run".to_owned(),
         (Some(255), _) if !is_ready => {
-            "did not get there: it has to log in without a password (try it by hand)".to_owned()
+            format!("did not get there: it has to log in without a password (try it by hand){ways}")
         }
         (_, Some(status)) if is_ready => format!("ended, so its agent is gone ({status})"),
-        (_, Some(status)) => format!("ended before an agent spoke ({status})"),
-        (_, None) => "closed its output".to_owned(),
+        (_, Some(status)) => format!("ended before an agent spoke ({status}){ways}"),
+        (_, None) if is_ready => "closed its output".to_owned(),
+        (_, None) => format!("closed its output{ways}"),
     };
     // What an agent has said was shown.
     let said = if is_ready { String::new() } else { last_lines(said) };
@@ -548,12 +604,14 @@ async fn greeting(from: &mut (impl AsyncBufRead + Unpin)) -> io::Result<()> {
     }
 }
 
-/// Writes orders, and that this launcher is there, until the agent reads no more. An order that is
-/// too long is an error, for a rank may wait for it.
+/// Writes orders, and that this launcher is there, until the agent reads no more; the agent no
+/// longer waits once the piece is written. An order that is too long is an error, for a rank may
+/// wait for it.
 async fn write(
     mut to: Mouth,
     first: Order,
     mut orders: UnboundedReceiver<Order>,
+    awaits_piece: Arc<AtomicBool>,
 ) -> io::Result<()> {
     let mut beat = tokio::time::interval(BEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -568,6 +626,9 @@ async fn write(
         if to.write(frame).await.is_err() {
             // Its end is noticed where its words are read.
             break;
+        }
+        if let Order::Piece { .. } = order {
+            awaits_piece.store(false, Ordering::Relaxed);
         }
         next = tokio::select! {
             order = orders.recv() => order,
@@ -591,45 +652,9 @@ pub(super) async fn ended(watched: &AsyncFd<OwnedFd>) {
     let _ = watched.readable().await;
 }
 
-/// What the remote shell prints on its standard error.
-struct Complaints {
-    name: String,
-    tail: Arc<Mutex<Tail>>,
-    is_ready: Arc<AtomicBool>,
-}
-
-impl Complaints {
-    /// Until a host is ready, that is kept for the sentence that says why it is not. Then each line
-    /// is told once, and no more of them than the driver shows: a shell that prints without end
-    /// would have signals, and what agents say, wait behind its lines.
-    async fn read(self, errors: impl AsyncRead + Unpin, inputs: UnboundedSender<Input>) {
-        let mut lines = BufReader::new(errors);
-        let (mut line, mut told) = (Vec::new(), Notes::default());
-        loop {
-            line.clear();
-            let read = (&mut lines).take(CHATTER).read_until(b'\n', &mut line).await;
-            if !read.is_ok_and(|count| count > 0) {
-                return;
-            }
-            lock(&self.tail).push(&line);
-            if !self.is_ready.load(Ordering::Relaxed) || told.is_full() {
-                continue;
-            }
-            let text = String::from_utf8_lossy(&line);
-            let text = text.trim_end();
-            if told.is_new(text) {
-                let _ = inputs.send(Input::Note(format!("host {}: {text}", self.name)));
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
-    use crate::notes::NOTES_MAX;
 
     fn mouth(to: impl AsyncWrite + Send + Unpin + 'static) -> Mouth {
         Mouth { to: Box::new(to), sealer: None }
@@ -639,15 +664,32 @@ mod tests {
     async fn an_order_that_is_too_long_is_an_error() {
         let (orders, ordered) = unbounded_channel();
         orders.send(Order::Input { bytes: vec![0; FRAME_MAX] }).unwrap();
-        let error = write(mouth(tokio::io::sink()), Order::Start, ordered).await.unwrap_err();
+        let error = write(mouth(tokio::io::sink()), Order::Start, ordered, Arc::default())
+            .await
+            .unwrap_err();
         assert!(error.to_string().contains("are allowed"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn an_agent_may_request_again_once_a_piece_is_written() {
+        for (room, may_request) in [(1 << 10, true), (16, false)] {
+            let awaits_piece = Arc::new(AtomicBool::new(true));
+            let (to, mut from) = tokio::io::duplex(room);
+            let piece = Order::Piece { bytes: vec![7; 100] };
+            let ordered = unbounded_channel().1;
+            let writer = tokio::spawn(write(mouth(to), piece, ordered, Arc::clone(&awaits_piece)));
+            from.read_u8().await.unwrap();
+            assert_eq!(!awaits_piece.load(Ordering::Relaxed), may_request, "room for {room} bytes");
+            writer.abort();
+        }
     }
 
     #[tokio::test]
     async fn a_launcher_that_is_about_to_be_stopped_says_nothing() {
         let (orders, ordered) = unbounded_channel();
         let (to, mut from) = tokio::io::duplex(1 << 10);
-        let writer = tokio::spawn(write(mouth(to), Order::Pause { number: 1 }, ordered));
+        let writer =
+            tokio::spawn(write(mouth(to), Order::Pause { number: 1 }, ordered, Arc::default()));
         let mut said = async || {
             let mut frame = vec![0; from.read_u32_le().await.unwrap() as usize];
             from.read_exact(&mut frame).await.unwrap();
@@ -659,6 +701,47 @@ mod tests {
         assert_eq!(said().await, Order::Resume);
         assert_eq!(said().await, Order::Beat);
         writer.abort();
+    }
+
+    fn task() -> Task {
+        let remote = super::super::Remote::new(Vec::new());
+        let spec = super::super::super::spec::Spec::new("true", 1);
+        let (task, _) = super::super::task::of_all(&spec, &remote, "job", &[], false).unwrap();
+        Task { ranks: 1, ..task }
+    }
+
+    /// With an agent that says what is written to the other end.
+    fn conversation() -> (Conversation, tokio::io::DuplexStream) {
+        let (agent, from) = tokio::io::duplex(1 << 10);
+        let from: Box<dyn AsyncRead + Send + Unpin> = Box::new(from);
+        let from = Ear { from: BufReader::new(from), opener: None };
+        let outlets = Outlets { outputs: Vec::new(), branches: Branches::new() };
+        let told = (unbounded_channel().0, Arc::default());
+        let ends = (mouth(tokio::io::sink()), from);
+        (Conversation::new(task(), None, ends, outlets, told), agent)
+    }
+
+    /// An agent whose own task hangs passes on what those behind it say.
+    #[tokio::test]
+    async fn a_host_that_passes_on_words_and_is_never_ready_is_lost() {
+        let (mut conversation, mut agent) = conversation();
+        conversation.preparing = Duration::from_millis(100);
+        let passed = Word::Passed { host: 1, is_err: false, bytes: vec![7] };
+        let frame = wire::encode(&passed).unwrap();
+        let passing = tokio::spawn(async move {
+            let mut beat = tokio::time::interval(Duration::from_millis(1));
+            // Far longer than that, but no test without end.
+            for _ in 0..2000 {
+                beat.tick().await;
+                if agent.write_all(&frame).await.is_err() {
+                    break;
+                }
+            }
+        });
+        let why = conversation.listen().await;
+        assert_eq!(why.as_deref(), Some("it has said nothing for 0.1 s"));
+        drop(conversation);
+        passing.await.unwrap();
     }
 
     #[tokio::test]
@@ -673,31 +756,16 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_remote_shell_that_prints_without_end_is_told_of_so_much() {
-        let told = async |lines: fn(usize) -> String| {
-            let (errors, mut shell) = io::pipe().unwrap();
-            let prints = std::thread::spawn(move || {
-                (0..20 * NOTES_MAX).for_each(|at| shell.write_all(lines(at).as_bytes()).unwrap());
-            });
-            let errors = Receiver::from_owned_fd(errors.into()).unwrap();
-            let is_ready = Arc::new(AtomicBool::new(true));
-            let complaints = Complaints { name: "a".into(), tail: Arc::default(), is_ready };
-            let (inputs, told) = unbounded_channel();
-            complaints.read(errors, inputs).await;
-            prints.join().unwrap();
-            told.len()
-        };
-        assert_eq!(told(|_| "noise\n".into()).await, 1);
-        assert_eq!(told(|at| format!("noise {at}\n")).await, NOTES_MAX);
-    }
-
     #[test]
     fn the_end_of_a_remote_shell_is_explained() {
         let why = |code: i32, is_ready| {
             let status = ExitStatus::from_raw(code << 8);
-            explain("`ssh a`", Some(status), is_ready, "Permission denied.\n")
+            explain("`ssh a`", Some(status), is_ready, WAYS, "Permission denied.\n")
         };
+        let ways = format!("{WAYS}\n  Permission denied.");
+        assert!([255, 3].iter().all(|code| why(*code, false).ends_with(&ways)));
+        assert!([127, 126].iter().all(|code| !why(*code, false).contains(WAYS)));
+        assert!(!why(255, true).contains(WAYS));
         assert!(why(255, false).contains("without a password"));
         assert!(why(255, false).ends_with("\n  Permission denied."));
         assert!(why(127, false).contains("no rma-run there"));

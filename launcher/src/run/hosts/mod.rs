@@ -6,6 +6,7 @@
 mod address;
 mod agent;
 mod branch;
+mod complaints;
 mod copy;
 mod hello;
 mod input;
@@ -27,6 +28,7 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -74,6 +76,8 @@ struct Link {
     orders: UnboundedSender<Order>,
     carrier: Carrier,
     is_ready: bool,
+    /// It has asked for a piece of a program, which is not on its way yet.
+    awaits_piece: Arc<AtomicBool>,
     has_started: bool,
     is_lost: bool,
     /// What its agent told of it.
@@ -99,6 +103,27 @@ enum Carrier {
 }
 
 impl Link {
+    fn new(
+        part: &HostPart,
+        orders: UnboundedSender<Order>,
+        carrier: Carrier,
+        awaits_piece: Arc<AtomicBool>,
+    ) -> Link {
+        Link {
+            part: part.clone(),
+            orders,
+            carrier,
+            is_ready: false,
+            awaits_piece,
+            has_started: false,
+            is_lost: false,
+            cpus: 0,
+            address: String::new(),
+            running: Vec::new(),
+            left: part.range().collect(),
+        }
+    }
+
     /// Kills the remote shell, and what that has started here; or ends the connection.
     fn kill(&self) {
         // Fails when the group has no process left, or the connection has ended.
@@ -227,11 +252,11 @@ impl Hosts {
                 ..task.clone()
             };
             let Wires { orders, said, branches, stem } = wires;
-            let command = || remote.command(&part.name, &agent);
+            let command = |elsewhere| remote.command(&part.name, &agent, elsewhere);
             let way = match (&remote.connections, stem) {
                 (Some(connections), _) => Way::Joined(connections.take(&part.name)),
-                (None, Some(stem)) => Way::Elsewhere(command(), stem),
-                (None, None) => Way::Shell(command()),
+                (None, Some(stem)) => Way::Elsewhere(command(true), stem),
+                (None, None) => Way::Shell(command(false)),
             };
             let mut outputs = Vec::new();
             for rank in part.range() {
@@ -245,22 +270,12 @@ impl Hosts {
             let told = (inputs.clone(), Arc::clone(&hosts.answered));
             let outlets = Outlets { outputs, branches };
             let (carrier, conversation) = way.begin(task, outlets, told).map_err(failed)?;
+            let awaits_piece = Arc::clone(&conversation.awaits_piece);
             hosts.conversations.spawn(conversation.carry_on(said));
             if let Carrier::Shell(shell) = carrier {
                 processes.add_helper(shell);
             }
-            hosts.links.push(Link {
-                part: part.clone(),
-                orders,
-                carrier,
-                is_ready: false,
-                has_started: false,
-                is_lost: false,
-                cpus: 0,
-                address: String::new(),
-                running: Vec::new(),
-                left: part.range().collect(),
-            });
+            hosts.links.push(Link::new(part, orders, carrier, awaits_piece));
         }
         remote.connections.iter().for_each(Connections::dismiss);
         Ok((hosts, streams))
@@ -328,11 +343,9 @@ impl Hosts {
                 return Vec::new();
             }
             Word::Note { text } => return vec![Input::Note(text)],
-            Word::Lacks { first, at } => {
-                // Fails for a host that is gone.
-                let _ = link.orders.send(Order::Piece { bytes: self.sources.piece(first, at) });
-                return Vec::new();
-            }
+            // One that is ready has its programs.
+            Word::Lacks { .. } if link.is_ready => return Vec::new(),
+            Word::Lacks { first, at } => return self.send_piece(host, first, at),
             Word::Pmi { told: Told::Met { pairs } } => return self.meet(host, pairs),
             Word::Stranger { why } => return vec![Input::Refused(why)],
             // Told where they arrive.
@@ -365,6 +378,18 @@ impl Hosts {
             return self.lost(host, format!("its agent told of rank {rank}, which is elsewhere"));
         }
         self.hear_of(host, rank, word).into_iter().collect()
+    }
+
+    /// A piece of a program.
+    fn send_piece(&mut self, host: usize, first: u32, at: u64) -> Vec<Input> {
+        let link = &self.links[host];
+        // Each is memory of this process until it is written.
+        if link.awaits_piece.swap(true, Ordering::Relaxed) {
+            return self.lost(host, "its agent asks for more than it takes".to_owned());
+        }
+        // Fails for a host that is gone.
+        let _ = link.orders.send(Order::Piece { bytes: self.sources.piece(first, at) });
+        Vec::new()
     }
 
     fn hear_of(&mut self, host: usize, rank: u32, word: Word) -> Option<Input> {
@@ -681,18 +706,8 @@ mod tests {
         hosts.inputs = Some(sender);
         let orders = parts.map(|part| {
             let (orders, ordered) = unbounded_channel();
-            hosts.links.push(Link {
-                left: part.range().collect(),
-                part,
-                orders,
-                carrier: Carrier::Gone,
-                is_ready: true,
-                has_started: false,
-                is_lost: false,
-                cpus: 1,
-                address: String::new(),
-                running: Vec::new(),
-            });
+            let link = Link::new(&part, orders, Carrier::Gone, Arc::default());
+            hosts.links.push(Link { is_ready: true, cpus: 1, ..link });
             ordered
         });
         (hosts, orders, inputs)
@@ -714,6 +729,26 @@ mod tests {
         // Another host's rank is not its to tell of.
         hosts.hear(1, Said::Word(Word::Joined { rank: 0 }));
         assert!(!hosts.has_joined(0));
+    }
+
+    #[test]
+    fn a_host_that_requests_more_than_it_takes_is_lost() {
+        let (mut hosts, [mut a, mut b], _inputs) = two([1, 1]);
+        let lacks = || Said::Word(Word::Lacks { first: 0, at: 0 });
+        assert!(hosts.hear(0, lacks()).is_empty() && a.try_recv().is_err(), "it is ready");
+        hosts.links[1].is_ready = false;
+        for _ in 0..2 {
+            assert!(hosts.hear(1, lacks()).is_empty());
+            assert_eq!(b.try_recv().unwrap(), Order::Piece { bytes: Vec::new() });
+            // As the writer does.
+            hosts.links[1].awaits_piece.store(false, Ordering::Relaxed);
+        }
+        assert!(hosts.hear(1, lacks()).is_empty());
+        let inputs = hosts.hear(1, lacks());
+        let [Input::NotStarted(error)] = &inputs[..] else { panic!("{inputs:?}") };
+        assert!(error.to_string().contains("its agent asks for more than it takes"), "{error}");
+        assert_eq!(b.try_recv().unwrap(), Order::Piece { bytes: Vec::new() });
+        assert!(b.try_recv().is_err(), "a second one is not read");
     }
 
     #[test]

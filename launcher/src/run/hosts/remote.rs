@@ -29,9 +29,12 @@ pub struct Remote {
 }
 
 /// Hosts that one machine reaches by remote shells, unless another number is said.
-const FAN_OUT: u32 = 16;
+const FAN_OUT: u32 = 64;
 /// What ssh is asked for: never for a password.
 const SSH: [&str; 4] = ["ssh", "-T", "-o", "BatchMode=yes"];
+/// And on other hosts, whose agents kill all that the job has left: a master that would stay for
+/// others is not theirs to start.
+const NO_MASTER: [&str; 2] = ["-o", "ControlMaster=no"];
 
 impl Remote {
     /// Those hosts, by ssh.
@@ -45,10 +48,11 @@ impl Remote {
         self.connections.is_none() && (self.shell.is_some() || host != "localhost")
     }
 
-    /// The command that starts an agent.
-    pub(super) fn command(&self, host: &str, agent: &Path) -> Vec<OsString> {
+    /// The command that starts an agent; `elsewhere` says that another host runs it.
+    pub(super) fn command(&self, host: &str, agent: &Path, elsewhere: bool) -> Vec<OsString> {
         let shell = match &self.shell {
             None if host == "localhost" => return vec![agent.into(), "agent".into()],
+            None if elsewhere => SSH.iter().chain(&NO_MASTER).map(OsString::from).collect(),
             None => SSH.map(OsString::from).to_vec(),
             Some(shell) => shell.clone(),
         };
@@ -85,14 +89,21 @@ mod tests {
     fn a_remote_shell_gets_one_command_line() {
         let mut remote = Remote::new(Vec::new());
         let agent = Path::new("/opt/it's here/rma-run");
-        let command = remote.command("a", agent);
+        let command = remote.command("a", agent, false);
         assert_eq!(
             shown(&command),
             "`ssh -T -o BatchMode=yes a '/opt/it'\\''s here/rma-run' agent`"
         );
-        assert_eq!(remote.command("localhost", agent).len(), 2);
+        let command = remote.command("a", Path::new("/rma-run"), true);
+        assert_eq!(
+            shown(&command),
+            "`ssh -T -o BatchMode=yes -o ControlMaster=no a '/rma-run' agent`"
+        );
+        assert_eq!(remote.command("localhost", agent, false).len(), 2);
         remote.shell = Some(vec!["rsh".into(), "-p".into(), "2".into()]);
-        let command = remote.command("localhost", Path::new("/bin/rma-run"));
-        assert_eq!(shown(&command), "`rsh -p 2 localhost '/bin/rma-run' agent`");
+        for elsewhere in [false, true] {
+            let command = remote.command("localhost", Path::new("/bin/rma-run"), elsewhere);
+            assert_eq!(shown(&command), "`rsh -p 2 localhost '/bin/rma-run' agent`");
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, Read, Write};
 use std::process::Output;
 use std::time::Duration;
 
@@ -201,9 +201,13 @@ fn hosts_go_on_when_one_that_reaches_none_is_lost() {
 fn a_silent_host_is_lost_with_those_that_it_reaches() {
     let tree = Tree::of(3, "1");
     let mark = mark("tree-silent");
-    let rest = ["--host-timeout", "2", "--env", &mark, "sh", "-c", STAY];
+    // It has more to say than the one behind it, which was heard before it last.
+    let more = "[ $RMA_RANK = 1 ] && while sleep 0.01; do echo more >&2; done";
+    let script = STAY.replace("; sleep", &format!("; {more}; sleep"));
+    let rest = ["--host-timeout", "2", "--env", &mark, "sh", "-c", &script];
     let mut job = tree.start(&rest);
     let agents = agents(&mut job, 3);
+    (0..40).for_each(|_| _ = job.stderr.read_line(&mut String::new()).unwrap());
     send(agents[1], Signal::STOP);
     let (code, _, err) = job.end();
     assert_eq!(code, Some(1), "{err}");

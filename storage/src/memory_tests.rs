@@ -78,7 +78,7 @@ fn large_stores_go_by_the_file_until_they_are_many() {
     assert_eq!(bytes[5000 + LARGE..5000 + 2 * LARGE], vec![99; LARGE]);
 }
 
-/// A sync of some bytes is no reason to write others ahead: it may be all that the program asks for.
+/// A sync of some bytes is no reason to write others ahead: it may be all that is asked for.
 #[test]
 fn only_a_sync_of_all_has_the_system_write_ahead() {
     const LARGE: usize = 100_000;

@@ -615,7 +615,7 @@ fn transactions_that_are_turned_off_leave_what_was_committed() {
     let count =
         turned_off_at_any_step(0..12, Mistake::None).unwrap_or_else(|error| panic!("{error}"));
     assert!(count > 300, "{count} trials");
-    assert!(turned_off_at_any_step(0..12, Mistake::FileSync("/work.")).is_err());
+    assert!(turned_off_at_any_step(0..12, Mistake::FileSync("work.")).is_err());
 }
 
 /// All faults of both ranks, at every step.

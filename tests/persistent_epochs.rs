@@ -591,9 +591,6 @@ fn marks_are_kept_where_little_changes() {
             eprintln!("skipped: marks: {why}");
             return Ok(window.free()?);
         }
-        assert_eq!(way(), "compare (until the next commit)", "no mapping has marks yet");
-        window.local().store(0, 1u64)?;
-        memory.commit(world)?;
         assert_eq!(way(), "write_protect");
         assert!(window.explain().contains("pmem_dirty_tracking=write_protect"));
         for at in (0..BYTES / 8).step_by(512) {

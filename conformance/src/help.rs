@@ -35,6 +35,23 @@ pub(crate) fn locked(window: &Window, target: Rank, kind: LockKind) -> Lock<'_> 
     lock
 }
 
+/// At rank 0, the lock of its own part, which every rank that does not reach it has asked for
+/// meanwhile, and has told so in `told`; at the others nothing, once that lock is taken.
+pub(crate) fn held_till_told<'w>(
+    universe: &Universe,
+    window: &'w Window,
+    told: &Window,
+) -> Option<Lock<'w>> {
+    let (world, home) = (universe.world(), Rank(0));
+    let held = (world.rank() == home).then(|| locked(window, home, LockKind::Exclusive));
+    let far = held.is_none() && !reaches(universe, home);
+    let far_ranks = world.allreduce(&[u64::from(far)], Op::Sum).unwrap()[0];
+    if held.is_some() {
+        told.local().wait_until(0, |seen: u64| seen == far_ranks).unwrap();
+    }
+    held
+}
+
 /// Takes the lock of `target` and gives it back.
 pub(crate) fn taken(window: &Window, target: Rank, kind: LockKind) -> Result<(), RmaError> {
     window.lock(target, kind)?.unlock()

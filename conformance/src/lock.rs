@@ -1,5 +1,7 @@
 //! Locks on one target (FEATURES A6).
-use crate::help::{let_others_in, local_words, locked, neighbour, reaches, times, words};
+use crate::help::{
+    held_till_told, let_others_in, local_words, locked, neighbour, reaches, times, words,
+};
 use core::time::Duration;
 use rma_core::{Assert, Lock, LockAll, LockKind, LockRequest, Op, Rank, RmaError, Universe};
 
@@ -127,16 +129,11 @@ pub fn asked_for(universe: &Universe) {
     let (window, told) = (words(world, 1), words(world, 1));
     let far = !reaches(universe, Rank(0));
     let epoch = told.lock_all().unwrap();
-    let hold = || locked(&window, Rank(0), LockKind::Exclusive);
-    if world.rank() == Rank(0) {
-        let held = hold();
-        let all_far = world.allreduce(&[0u64], Op::Sum).unwrap()[0];
-        told.local().wait_until(0, |seen: u64| seen == all_far).unwrap();
+    if let Some(held) = held_till_told(universe, &window, &told) {
         held.put(0, &[1u64]).unwrap();
         held.unlock().unwrap();
     } else {
-        world.allreduce(&[u64::from(far)], Op::Sum).unwrap();
-        let lock = if far { window.lock(Rank(0), LockKind::Exclusive).unwrap() } else { hold() };
+        let lock = window.lock(Rank(0), LockKind::Exclusive).unwrap();
         if far {
             epoch.fetch_and_op(Rank(0), 0, Op::Sum, 1u64).unwrap();
         }
@@ -160,14 +157,10 @@ pub fn queued(universe: &Universe) {
     let (window, told) = (words(world, 2 * size as usize), words(world, 1));
     let far = !reaches(universe, Rank(0));
     let epoch = told.lock_all().unwrap();
-    if rank == 0 {
-        let held = locked(&window, Rank(0), LockKind::Exclusive);
-        let all_far = world.allreduce(&[0u64], Op::Sum).unwrap()[0];
-        told.local().wait_until(0, |seen: u64| seen == all_far).unwrap();
+    if let Some(held) = held_till_told(universe, &window, &told) {
         assert_eq!(local_words(&window), vec![0; 2 * size as usize], "the lock excludes them");
         held.unlock().unwrap();
     } else {
-        world.allreduce(&[u64::from(far)], Op::Sum).unwrap();
         let lock = window.lock(Rank(0), LockKind::Exclusive).unwrap();
         lock.accumulate(0, Op::Sum, &[1u64]).unwrap();
         lock.put(size + rank, &[rank]).unwrap();

@@ -1,5 +1,7 @@
 //! Several threads of one rank (FEATURES A; `Window` is `Send + Sync`).
-use crate::help::{let_others_in, local_words, locked, neighbour, pattern, reaches, times, words};
+use crate::help::{
+    held_till_told, let_others_in, local_words, neighbour, pattern, reaches, times, words,
+};
 use core::task::Poll;
 use core::time::Duration;
 use rma_core::{Assert, LockKind, Op, Path, Rank, Universe};
@@ -50,16 +52,11 @@ pub fn queued_by_several(universe: &Universe) {
     let world = universe.world();
     let (window, told) = (words(world, 1 + THREADS as usize), words(world, 1));
     let far = u64::from(!reaches(universe, Rank(0)));
-    let far_ranks = world.allreduce(&[far], Op::Sum).unwrap()[0];
     let epoch = told.lock_all().unwrap();
-    if world.rank() == Rank(0) {
-        let held = locked(&window, Rank(0), LockKind::Exclusive);
-        world.barrier().unwrap();
-        told.local().wait_until(0, |seen: u64| seen == far_ranks).unwrap();
+    if let Some(held) = held_till_told(universe, &window, &told) {
         assert_eq!(local_words(&window), [0; 1 + THREADS as usize]);
         held.unlock().unwrap();
     } else {
-        world.barrier().unwrap();
         let lock = window.lock(Rank(0), LockKind::Exclusive).unwrap();
         on_threads(THREADS, |thread| {
             lock.accumulate(0, Op::Sum, &[1u64]).unwrap();
@@ -87,16 +84,11 @@ pub fn a_lock_that_is_given_away(universe: &Universe) {
     let world = universe.world();
     let (window, told) = (words(world, 1), words(world, 1));
     let far = u64::from(!reaches(universe, Rank(0)));
-    let far_ranks = world.allreduce(&[far], Op::Sum).unwrap()[0];
     let epoch = told.lock_all().unwrap();
-    if world.rank() == Rank(0) {
-        let held = locked(&window, Rank(0), LockKind::Exclusive);
-        world.barrier().unwrap();
-        told.local().wait_until(0, |seen: u64| seen == far_ranks).unwrap();
+    if let Some(held) = held_till_told(universe, &window, &told) {
         held.put(0, &[1u64]).unwrap();
         held.unlock().unwrap();
     } else {
-        world.barrier().unwrap();
         let lock = window.lock(Rank(0), LockKind::Exclusive).unwrap();
         epoch.fetch_and_op(Rank(0), 0, Op::Sum, far).unwrap();
         let count = move || {

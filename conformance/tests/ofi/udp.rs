@@ -1,8 +1,8 @@
 //! The suite with ranks as real processes, which reach each other by libfabric's provider `udp`
 //! only.
 use processes::{Processes, Settings};
-use rma::{Config, Universe};
-use rma_conformance::{Exception, Harness};
+use rma::Config;
+use rma_conformance::Exception;
 
 #[path = "../generated/mod.rs"]
 mod generated;
@@ -19,27 +19,14 @@ impl Settings for Far {
     }
 }
 
-type Whole = ofi::WhereLibfabricIs<Processes<Far>>;
-
-/// But for what the provider cannot do.
-struct OfiUdp;
-
-impl Harness for OfiUdp {
-    fn run(name: &str, ranks: u32, body: &(dyn Fn(Universe) + Sync)) {
-        Whole::run(name, ranks, body);
-    }
-
-    fn run_failing(name: &str, ranks: u32, victim: u32, body: &(dyn Fn(Universe) + Sync)) {
-        Whole::run_failing(name, ranks, victim, body);
-    }
-
-    fn exceptions() -> Vec<Exception> {
+impl ofi::LeftOut for Far {
+    fn left_out() -> Vec<Exception> {
         let reason = "the provider refuses a stale key for ever ('could not verify MR')";
-        let mut exceptions = Whole::exceptions();
-        exceptions.push(Exception { tests: "detached::", reason, instead: None });
-        exceptions
+        vec![Exception { tests: "detached::", reason, instead: None }]
     }
 }
+
+type OfiUdp = ofi::WhereLibfabricIs<Processes<Far>, Far>;
 
 rma_conformance::suite!(OfiUdp);
 

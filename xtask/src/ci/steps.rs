@@ -213,18 +213,6 @@ pub(super) const STEPS: &[Step] = &[
                 "rma-conformance",
                 "--test",
                 "ofi_shm",
-                "--",
-                "atomics::",
-                "fence::",
-                "generated_programs",
-                "lock::",
-                "put_get::",
-            ])
-            .tests_at_least(50),
-            cargo(&[
-                "test",
-                "-p",
-                "rma-conformance",
                 "--test",
                 "ofi_udp",
                 "--",
@@ -234,7 +222,7 @@ pub(super) const STEPS: &[Step] = &[
                 "lock::",
                 "put_get::",
             ])
-            .tests_at_least(50),
+            .tests_at_least(100),
             cargo(&["build", "--workspace", "--bins", "--examples"]),
             // Each test makes hosts, and its ranks share a CPU.
             cargo(&[

@@ -154,7 +154,8 @@ pub fn asked_for(universe: &Universe) {
 pub fn queued(universe: &Universe) {
     let world = universe.world();
     let (rank, size) = (u64::from(world.rank()), u64::from(world.size()));
-    let (window, told) = (words(world, 2 * size as usize), words(world, 1));
+    let window = world.window(2 * size as usize, 8).hint("rma_eager_bytes", "4096").unwrap();
+    let (window, told) = (window.allocate().unwrap(), words(world, 1));
     let far = !reaches(universe, Rank(0));
     let epoch = told.lock_all().unwrap();
     if let Some(held) = held_till_told(universe, &window, &told) {

@@ -50,7 +50,8 @@ pub fn atomics(universe: &Universe) {
 /// of it is done before the lock goes. S-E1 S-M6
 pub fn queued_by_several(universe: &Universe) {
     let world = universe.world();
-    let (window, told) = (words(world, 1 + THREADS as usize), words(world, 1));
+    let window = world.window(1 + THREADS as usize, 8).hint("rma_eager_bytes", "4096").unwrap();
+    let (window, told) = (window.allocate().unwrap(), words(world, 1));
     let far = u64::from(!reaches(universe, Rank(0)));
     let epoch = told.lock_all().unwrap();
     if let Some(held) = held_till_told(universe, &window, &told) {

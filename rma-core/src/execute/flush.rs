@@ -76,11 +76,15 @@ fn each(waits: impl Iterator<Item = Result<(), RmaError>>) -> Result<(), RmaErro
     let mut first = Ok(());
     for waited in waits {
         first = first.and(waited);
-        if let Err(RmaError::Timeout { .. } | RmaError::PeerFailed { .. } | RmaError::Left { .. }) =
-            waited
-        {
+        if makes_vain(&waited) {
             break;
         }
     }
     first
+}
+
+/// Whether to go on to the same target behind that would be in vain, or take once more as long.
+pub(super) fn makes_vain(result: &Result<(), RmaError>) -> bool {
+    use RmaError::{Left, PeerFailed, Timeout};
+    matches!(result, Err(Timeout { .. } | PeerFailed { .. } | Left { .. }))
 }

@@ -1,6 +1,7 @@
 //! Operations under a lock of a far target, which was asked for and may not be granted yet: puts
 //! and accumulates of few bytes wait in a queue of that lock, so that their calls return; all
 //! others, a flush and unlock wait for the grant, and perform what waits there first. S-E1
+use super::flush::makes_vain;
 use crate::config::Hint;
 use crate::engine::grant::{self, Grant};
 use crate::error::RmaError;
@@ -82,11 +83,7 @@ impl Window {
         let mut first = Ok(());
         for queued in queued {
             let (operation, by) = (queued.operation(), queued.by());
-            let is_vain = matches!(
-                first,
-                Err(RmaError::Timeout { .. } | RmaError::PeerFailed { .. } | RmaError::Left { .. })
-            );
-            let performed = if is_vain {
+            let performed = if makes_vain(&first) {
                 first
             } else {
                 self.execute_granted(&operation, Sink::none())

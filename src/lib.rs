@@ -106,7 +106,7 @@ pub use rma_core::{
     Lock, LockKind, LockRequest, MemoryModel, Op, Operands, OperationCounts, Ops, Order, Origin,
     OriginBuffer, OriginMut, OwnedOperands, OwnedOrigin, Pair, Path, PersistError, Place,
     ProgressAgent, Rank, RawPart, Reduction, Refused, RequestedPart, RmaError, Signature, Source,
-    TransportKind, Universe, WindowError, WindowId, WindowMemory, bytemuck, num_complex,
+    Universe, WindowError, WindowId, WindowMemory, bytemuck, num_complex,
 };
 pub use rma_launcher::{Refusal, StartError as LauncherError};
 #[cfg(feature = "storage")]

@@ -15,9 +15,9 @@ use crate::protocol::rows::WireRow;
 use crate::rank::{Rank, WorldRank};
 use crate::serve::Combined;
 use crate::transport::{
-    Agent, AgentBody, AgentError, AllocateError, Descriptor, ImportError, Job, Limits, Mapped,
-    Mapping, Members, Messages, Outcome, Parts, PeerState, Region, Remote, Shared, Sleep,
-    SubmitError, Ticket, Transport,
+    Agent, AgentBody, AgentError, AllocateError, DescribeError, Descriptor, Extent, ImportError,
+    Job, Limits, Mapped, Mapping, Members, Messages, Outcome, Parts, PeerState, Place, Region,
+    Remote, Shared, Sleep, SubmitError, Ticket, Transport,
 };
 use crate::universe::Universe;
 use bytemuck::Zeroable;
@@ -299,6 +299,12 @@ unsafe impl Shared for Loop {
     }
     fn is_near(&self, _: WorldRank) -> bool {
         self.near
+    }
+    unsafe fn describe(&self, extent: &Extent, _: u64) -> Result<Descriptor, DescribeError> {
+        match extent.place {
+            Place::Region(descriptor) => Ok(descriptor),
+            Place::File { .. } => Err(DescribeError::Unsupported),
+        }
     }
     fn import(&self, owner: WorldRank, _: &[Descriptor]) -> Result<Box<dyn Mapped>, ImportError> {
         Err(ImportError::Malformed(owner))

@@ -485,8 +485,8 @@ pub unsafe trait Shared: Send + Sync {
     ///
     /// # Errors
     ///
-    /// See [`DescribeError`]. A transport that maps only what it allocated gives back the descriptor
-    /// of [`Place::Region`], and says [`DescribeError::Unsupported`] of files.
+    /// See [`DescribeError`]. A transport that maps only what it allocated gives back the
+    /// descriptor of [`Place::Region`], and says [`DescribeError::Unsupported`] of a file.
     ///
     /// # Safety
     ///

@@ -66,7 +66,12 @@
 #![deny(unnameable_types)]
 // Pages name what a feature adds: their links are held to in builds with all of them.
 #![cfg_attr(
-    not(all(feature = "network", feature = "processes", feature = "simulate", feature = "storage")),
+    not(all(
+        feature = "network",
+        feature = "processes",
+        feature = "simulate",
+        feature = "storage"
+    )),
     allow(rustdoc::broken_intra_doc_links)
 )]
 

@@ -26,8 +26,9 @@ impl Window {
         }
     }
 
-    /// Whether so many bytes go as a transfer for each of their runs: what a hint or the configuration says,
-    /// or else what takes less time by the costs that the device tells, or else its limit.
+    /// Whether so many bytes go as a transfer for each of their runs: what a hint or the
+    /// configuration says, or else what takes less time by the costs that the device tells, or else
+    /// its limit.
     fn favours_transfers(
         &self,
         remote: &dyn Remote,

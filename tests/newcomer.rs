@@ -4,6 +4,7 @@
 //! `cargo test -p rma` builds the programs; with `--test newcomer` alone, build them before.
 use rma_launcher::run::{Output, Report, Spec, run};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -124,6 +125,40 @@ fn a_launcher_that_is_gone_is_named() {
              (os error 111); is rma-run, or under another launcher rank 0, still \
              running?\n"
         )
+    );
+}
+
+/// The kernel lets no other process reach the memory of one whose program its user may run, but not
+/// read.
+#[test]
+fn a_rank_whose_memory_may_not_be_opened_is_named() {
+    let as_other = ["--reuid", "65534", "--clear-groups"];
+    let tried = Command::new("setpriv").args(as_other).arg("true").status();
+    if !tried.is_ok_and(|status| status.success()) {
+        println!("skipped: this is not root, or setpriv is not installed");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let set_mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("permissions");
+    };
+    set_mode(folder.path(), 0o755);
+    for (name, mode) in [("0", 0o755), ("1", 0o711)] {
+        let copy = folder.path().join(name);
+        std::fs::copy(program("hello"), &copy).expect("a copy of the program");
+        set_mode(&copy, mode);
+    }
+    let script = format!("exec setpriv {} \"$0/$RMA_RANK\"", as_other.join(" "));
+    let folder = folder.path().to_str().expect("UTF-8");
+    let spec = job(2, "sh".into(), &["-c", &script, folder]);
+    let said = says(&spec);
+    assert!(
+        said[0].ends_with(
+            "the memory of rank 1 may not be opened: pidfd_getfd failed (os error 1); all ranks of \
+             a machine must be of one user, who may read their programs (`chmod u+r`), and these \
+             may have no rights of their own (set-user-ID, capabilities)\n"
+        ),
+        "{said:?}"
     );
 }
 

@@ -4,6 +4,7 @@
 //! `cargo test -p rma` builds the programs; with `--test newcomer` alone, build them before.
 use rma_launcher::run::{Output, Report, Spec, run};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -124,6 +125,34 @@ fn a_launcher_that_is_gone_is_named() {
              (os error 111); is rma-run, or under another launcher rank 0, still \
              running?\n"
         )
+    );
+}
+
+/// Root reaches the memory of another user, and not the other way round.
+#[test]
+fn a_rank_whose_memory_may_not_be_opened_is_named() {
+    let as_other = ["--reuid", "65534", "--clear-groups"];
+    let tried = Command::new("setpriv").args(as_other).arg("true").status();
+    if !tried.is_ok_and(|status| status.success()) {
+        println!("skipped: this is not root, or setpriv is not installed");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let mode = PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), mode).expect("permissions");
+    let copy = folder.path().join("hello");
+    std::fs::copy(program("hello"), &copy).expect("a copy of the program");
+    let script =
+        format!("[ $RMA_RANK = 1 ] || exec setpriv {} \"$0\"; exec \"$0\"", as_other.join(" "));
+    let spec = job(2, "sh".into(), &["-c", &script, copy.to_str().expect("UTF-8")]);
+    let said = says(&spec);
+    assert!(
+        said[0].ends_with(
+            "the memory of rank 1 may not be opened: pidfd_getfd failed (os error 1); all ranks of \
+             a machine must be of one user, who may read their programs (`chmod u+r`), and these \
+             may have no rights of their own (set-user-ID, capabilities)\n"
+        ),
+        "{said:?}"
     );
 }
 

@@ -24,6 +24,9 @@ const ENVIRONMENT: &str = "ranks inherit the environment of rma-run, with change
                            KEY=VALUE: start rma-run under `env -i NAME=VALUE …` for less";
 const NUMBERS: &str = "ranks are numbered in a row, host by host; --bind and --map-by say on which \
                        CPUs of its host each runs";
+const FILES: &str = "--output-file 'log.{rank}' writes both streams of a rank to a file, \
+                     'log.{rank}.{stream}' to one each ({rank} is %r and %t, {host} %h and %N); \
+                     --tee prints them as well, --label and --timestamp mark lines";
 const EXPLAIN: &str = "--explain says what is decided, and why";
 
 /// Names without their dashes, of which people write one or two.
@@ -40,6 +43,7 @@ const HABITS: &[(&str, Habit)] = &[
     ("output-filename", Habit::Named("--output-dir")),
     ("prepend-rank", Habit::Flag("--label")),
     ("tag-output", Habit::Flag("--label")),
+    ("timestamp-output", Habit::Flag("--timestamp")),
     ("allow-run-as-root", Habit::Always),
     ("envall", Habit::Always),
     ("genvall", Habit::Always),
@@ -51,6 +55,9 @@ const HABITS: &[(&str, Habit)] = &[
     ("hostfile", Habit::Named("--hostfile")),
     ("machinefile", Habit::Named("--hostfile")),
     ("launcher-exec", Habit::Named("--ssh-command")),
+    ("stdin", Habit::Named("--stdin")),
+    ("s", Habit::Named("--stdin")),
+    ("input", Habit::Named("--stdin")),
     ("bind-to", Habit::Named("--bind")),
     ("env", Habit::Variable("--env")),
     ("genv", Habit::Variable("--env-of-all")),
@@ -67,9 +74,10 @@ const HABITS: &[(&str, Habit)] = &[
     ("v", Habit::Advice(EXPLAIN)),
     ("verbose", Habit::Advice(EXPLAIN)),
     ("mca", Habit::Advice("--config KEY=VALUE is for our settings; --help-config lists them")),
-    ("outfile-pattern", Habit::Advice("--output-dir DIR writes DIR/rank-N.out and DIR/rank-N.err")),
-    ("timestamp-output", Habit::Advice("there are no times; `rma-run … | ts` adds them")),
-    ("stdin", Habit::Advice("rank 0 reads standard input, the others read nothing")),
+    ("outfile-pattern", Habit::Advice(FILES)),
+    ("errfile-pattern", Habit::Advice(FILES)),
+    ("output", Habit::Advice(FILES)),
+    ("output-directory", Habit::Named("--output-dir")),
 ];
 
 /// A command line in options that `command` has; what begins with the program is left alone.
@@ -213,6 +221,9 @@ mod tests {
         becomes(&["-genv", "A", "b c", "-n", "1", "a"], &["--env-of-all", "A=b c", "-n", "1", "a"]);
         becomes(&["-x", "PATH", "-x", "A=b", "a"], &["--env", "A=b", "a"]);
         becomes(&["--tag-output", "--bind-to", "core", "a"], &["--label", "--bind", "core", "a"]);
+        becomes(&["--timestamp-output", "-n", "1", "a"], &["--timestamp", "-n", "1", "a"]);
+        becomes(&["-stdin", "all", "-n", "1", "a"], &["--stdin", "all", "-n", "1", "a"]);
+        becomes(&["-s", "1", "--stdin", "none", "a"], &["--stdin", "1", "--stdin", "none", "a"]);
         becomes(&["-genvall", "--allow-run-as-root", "a"], &["a"]);
     }
 
@@ -254,6 +265,8 @@ mod tests {
         refused(&["--rank-by", "node", "a"], "--bind and --map-by");
         refused(&["-genvnone", "a"], "env -i");
         refused(&["--mca", "btl", "tcp", "a"], "--help-config");
+        refused(&["-outfile-pattern", "log.%r", "a"], "--output-file 'log.{rank}'");
+        refused(&["--output=log.%t", "a"], "{host} %h and %N");
         refused(&["-np"], "needs a value");
         refused(&["-genv", "A"], "needs a name and a value");
     }

@@ -19,18 +19,20 @@ use crate::values::parse_ranks;
 /// ask for no job are typed.
 const NO_KEYS: [&str; 7] =
     ["file", "ranks", "wdir", "env-of-all", "help-config", "help", "version"];
-/// Only one of these says where ranks are: one that is typed goes before all of them.
-const PLACES: [&str; 3] = ["hosts", "hostfile", "nodes"];
+/// Of those of a row, only one says what is to be: one that is typed goes before all of them. Where
+/// ranks are, and where their output goes.
+const RIVALS: [&[&str]; 2] = [&["hosts", "hostfile", "nodes"], &["output-dir", "output-file"]];
 
-/// And these are of hosts, which pretended nodes have none of.
+/// Options of hosts, which pretended nodes have none of.
 const OF_HOSTS: [&str; 2] = ["ppn", "ssh-command"];
-/// Options that do not go together.
-const PAIRS: [(&str, &str); 5] = [
-    ("nodes", "ppn"),
-    ("nodes", "ssh-command"),
-    ("nodes", "hosts"),
-    ("nodes", "hostfile"),
-    ("hosts", "hostfile"),
+/// Options that do not go together, and why.
+const PAIRS: [(&str, &str, &str); 6] = [
+    ("nodes", "ppn", PLACED),
+    ("nodes", "ssh-command", PLACED),
+    ("nodes", "hosts", PLACED),
+    ("nodes", "hostfile", PLACED),
+    ("hosts", "hostfile", PLACED),
+    ("output-dir", "output-file", "both say where output goes"),
 ];
 const PLACED: &str = "a job is on hosts, of a list or of a file, or on nodes that are pretended, \
                       which are on this machine; --ppn and --ssh-command are for hosts";
@@ -128,20 +130,20 @@ impl File<'_> {
     /// Refuses two options that stand there and do not go together, unless the command line goes
     /// before one of them.
     fn check_pairs(&self, table: &DeTable) -> Result<(), String> {
-        let counts = |key: &str| match PLACES.contains(&key) {
-            true => !PLACES.iter().any(|place| self.is_typed(place)),
-            false => !self.is_typed(key),
-        };
+        let counts = |key: &str| !rivals(&key).iter().any(|rival| self.is_typed(rival));
         let there = |key: &str| entries(table).into_iter().find(|(_, other, _)| *other == key);
-        for (one, other) in PAIRS {
+        for (one, other, why) in PAIRS {
             if let (Some(_), Some((span, ..))) = (there(one), there(other))
                 && counts(one)
                 && counts(other)
             {
-                return Err(self.at(span, &format!(
-                    "{other:?} does not go with {one:?}, which stands there, too: {PLACED}; leave \
+                return Err(self.at(
+                    span,
+                    &format!(
+                        "{other:?} does not go with {one:?}, which stands there, too: {why}; leave \
                      one of the two out"
-                )));
+                    ),
+                ));
             }
         }
         Ok(())
@@ -220,10 +222,7 @@ impl File<'_> {
             return Err(self.at(span, what.trim_start_matches("error: ")));
         }
         let is_list = matches!(known.get_action(), ArgAction::Append);
-        let goes_before = match PLACES.contains(&key) {
-            true => PLACES.iter().any(|place| self.is_typed(place)),
-            false => self.is_typed(key) && !is_list,
-        };
+        let goes_before = !is_list && rivals(&key).iter().any(|rival| self.is_typed(rival));
         let against = match key {
             "nodes" => OF_HOSTS.into_iter().find(|other| self.is_typed(other)),
             _ if OF_HOSTS.contains(&key) && self.is_typed("nodes") => Some("nodes"),
@@ -353,6 +352,12 @@ impl File<'_> {
     }
 }
 
+/// Those that stand for the same as a key, which is one of them.
+fn rivals<'a>(key: &'a &'a str) -> &'a [&'a str] {
+    let of_key = RIVALS.into_iter().find(|rivals| rivals.contains(key));
+    of_key.unwrap_or(std::slice::from_ref(key))
+}
+
 /// What a table holds, in the order of the file.
 fn entries<'a>(table: &'a DeTable) -> Vec<(Range<usize>, &'a str, &'a DeValue<'a>)> {
     let mut all: Vec<_> =
@@ -468,6 +473,9 @@ env = { OWN = "x y" }
         refused("ssh-command = 'a'\nnodes = '2x2'", "line 1: \"ssh-command\" does not go");
         refused("hosts = 'a'\nnodes = '2x2'", "line 1: \"hosts\" does not go with \"nodes\"");
         refused("hosts = 'a'\nhostfile = 'b'", "line 2: \"hostfile\" does not go with \"hosts\"");
+        let files = "output-dir = 'a'\noutput-file = 'b'";
+        refused(files, "line 2: \"output-file\" does not go with \"output-dir\"");
+        becomes(files, &["--output-dir", "c"], &["--output-dir", "c"]);
         // Hosts that are typed go before both.
         becomes("nodes = '2x2'\nppn = 2", &["--hosts", "a"], &["--ppn=2", "--hosts", "a"]);
     }
@@ -483,6 +491,7 @@ env = { OWN = "x y" }
         refused("name = 1979-05-27", "\"name\" is a text or a number");
         refused("name = 'a'\nname = 'b'", "line 2: duplicate key");
         refused("name = ", "line 1: ");
+        refused("\noutput-file = 'log.{rnak}'", "line 2: invalid value 'log.{rnak}' for");
         refused("file = 'x'", "\"file\" is not known");
         refused("env-of-all = ['A=b']", "\"env-of-all\" is not known");
         refused("\nenv = { 'A=B' = 'c' }", "line 2: \"A=B\" is no name of an environment variable");

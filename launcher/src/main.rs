@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use allocation::Allocation;
 use clap::error::ErrorKind;
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, ValueEnum};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use rma_core::{Config, Source};
 use rma_launcher::run::{
-    self, Bind, Fill, HostPart, HostSlots, MapBy, OnFailure, Remote, Spec, Stdin,
+    self, Bind, FilePattern, Fill, HostPart, HostSlots, MapBy, Remote, Spec, Stdin,
 };
 
 mod allocation;
@@ -24,8 +24,9 @@ mod values;
 
 use programs::Further;
 use values::{
-    parse_grace, parse_hint, parse_name, parse_nodes, parse_ranks, parse_root, parse_seconds,
-    parse_setting, parse_silence, parse_variable,
+    BindTo, MapTo, Reading, WhenFailed, parse_grace, parse_hint, parse_name, parse_nodes,
+    parse_ranks, parse_reading, parse_root, parse_seconds, parse_setting, parse_silence,
+    parse_variable,
 };
 
 /// What `rma-run` ends with where it was called wrongly, as clap has it.
@@ -75,8 +76,8 @@ Exit status:
 When a rank fails, the others get SIGTERM and, --kill-after seconds later, SIGKILL. Signals sent
 to rma-run are passed on to all ranks; after one that asks to end (Ctrl-C, SIGTERM, SIGHUP,
 SIGQUIT) ranks have as long to do so, and any second one kills. Rank 0 reads rma-run's standard
-input, the others read nothing. Ranks find each other through a port of 127.0.0.1 that only they
-can use.
+input, or those that --stdin says; the others read nothing. Ranks find each other through a port of
+127.0.0.1 that only they can use.
 
 With --hosts, rma-run and PROGRAM have to be there under the same paths as here, of the same build.
 Ranks get variables RMA_*, FI_* and RUST_BACKTRACE of this environment, and those of --env; they run
@@ -168,6 +169,11 @@ struct Cli {
     #[arg(short, long)]
     label: bool,
 
+    /// Put the time in front of every line that is printed, and of its label: that of its first
+    /// byte, in UTC, such as 2026-01-31T23:59:59.123Z; by the clock of this host for all hosts
+    #[arg(long)]
+    timestamp: bool,
+
     /// Say nothing but why the job failed
     #[arg(short, long)]
     quiet: bool,
@@ -176,14 +182,31 @@ struct Cli {
     #[arg(long, value_name = "DIR")]
     output_dir: Option<PathBuf>,
 
+    /// Write output to files of such names instead of printing it: {rank}, {host}, {job} (--name,
+    /// or the process of rma-run) and {stream} (out, err) are replaced. Without {stream}, both
+    /// streams of a rank go to one file; two ranks never do
+    #[arg(long, value_name = "PATTERN", value_parser = FilePattern::parse)]
+    #[arg(conflicts_with = "output_dir")]
+    output_file: Option<FilePattern>,
+
+    /// With --output-dir or --output-file, print output as well
+    #[arg(long)]
+    tee: bool,
+
+    /// Which rank reads rma-run's standard input, or that each reads all of it, or none does; the
+    /// others read nothing
+    #[arg(long, value_name = "RANK|all|none", value_parser = parse_reading, default_value = "0")]
+    stdin: Reading,
+
     /// Where each rank runs: anywhere, or on a hardware thread, a core, a socket or a NUMA node of
     /// its own, in turn
     #[arg(long, value_enum)]
     bind: Option<BindTo>,
 
     /// In which order ranks get cores: socket by socket, or from another socket or NUMA node each;
-    /// "node" deals them to hosts in turn, instead of filling one after the other: how many each
-    /// has, for ranks of a host have numbers in a row
+    /// "thread" gives them hardware threads, one core after the other; "node" deals them to hosts
+    /// in turn, instead of filling one after the other: how many each has, for ranks of a host have
+    /// numbers in a row
     #[arg(long, value_enum, value_name = "BY")]
     map_by: Option<MapTo>,
 
@@ -247,34 +270,6 @@ struct Cli {
     /// The program and its arguments; what follows PROGRAM is never an option of rma-run
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum WhenFailed {
-    End,
-    Continue,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum BindTo {
-    None,
-    #[value(alias = "hwthread")]
-    Thread,
-    Core,
-    #[value(alias = "package")]
-    Socket,
-    Numa,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum MapTo {
-    #[value(alias = "slot")]
-    Core,
-    #[value(alias = "package")]
-    Socket,
-    Numa,
-    #[value(alias = "host")]
-    Node,
 }
 
 /// How many ranks there are, on how many nodes.
@@ -456,36 +451,38 @@ fn spec(mut cli: Cli, further: Vec<Further>, given: Option<Given>) -> Result<Spe
     let env = cli.env_of_all.into_iter().chain(cli.env);
     spec.env = env.map(|(name, value)| (name, Some(value))).collect();
     spec.label = cli.label;
+    spec.timestamp = cli.timestamp;
     spec.quiet = cli.quiet;
-    spec.output_dir = cli.output_dir;
-    // An order of cores is of ranks that are bound.
-    let of_cores = cli.map_by.filter(|by| *by != MapTo::Node);
-    spec.bind = match cli.bind.or(of_cores.map(|_| BindTo::Core)) {
-        None | Some(BindTo::None) => Bind::None,
-        Some(BindTo::Thread) => Bind::Thread,
-        Some(BindTo::Core) => Bind::Core,
-        Some(BindTo::Socket) => Bind::Socket,
-        Some(BindTo::Numa) => Bind::Numa,
-    };
-    spec.map_by = match cli.map_by {
-        None | Some(MapTo::Core | MapTo::Node) => MapBy::Core,
-        Some(MapTo::Socket) => MapBy::Socket,
-        Some(MapTo::Numa) => MapBy::Numa,
-    };
+    spec.output_file = cli.output_file;
+    if let Some(folder) = cli.output_dir {
+        spec.output_file = Some(FilePattern::in_folder(&folder));
+    }
+    if cli.tee && spec.output_file.is_none() {
+        let why = "--tee prints what goes to files: add --output-dir or --output-file";
+        return Err(Cli::command().error(ErrorKind::MissingRequiredArgument, why));
+    }
+    spec.tee = cli.tee;
+    // An order of cores or threads is of ranks that are bound.
+    let bound_to = cli.map_by.and_then(|by| match by {
+        MapTo::Node => None,
+        MapTo::Thread => Some(BindTo::Thread),
+        MapTo::Core | MapTo::Socket | MapTo::Numa => Some(BindTo::Core),
+    });
+    spec.bind = cli.bind.or(bound_to).map(Bind::from).unwrap_or_default();
+    spec.map_by = cli.map_by.map(MapBy::from).unwrap_or_default();
     spec.oversubscribe = cli.oversubscribe;
     spec.timeout = cli.timeout;
     spec.dir = cli.wdir;
-    spec.on_failure = match cli.on_failure {
-        WhenFailed::End => OnFailure::End,
-        WhenFailed::Continue => OnFailure::Continue,
-    };
+    spec.on_failure = cli.on_failure.into();
     spec.kill_after = cli.kill_after;
     spec.wait_timeout = cli.wait_timeout;
     spec.hints = cli.hint;
     spec.progress_agent = !cli.no_progress_agent;
     spec.pmi = !cli.no_pmi;
     spec.explain = cli.explain;
-    spec.stdin = Stdin::Inherit;
+    if let Reading::By(readers) = cli.stdin {
+        (spec.stdin, spec.readers) = (Stdin::Inherit, readers);
+    }
     spec.dedicated = true;
     Ok(spec)
 }

@@ -3,8 +3,91 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use rma_core::Config;
 use rma_launcher::ROOT_VAR;
+use rma_launcher::run::{Bind, MapBy, OnFailure, Readers};
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum WhenFailed {
+    End,
+    Continue,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum BindTo {
+    None,
+    #[value(alias = "hwthread")]
+    Thread,
+    Core,
+    #[value(alias = "package")]
+    Socket,
+    Numa,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MapTo {
+    #[value(alias = "hwthread")]
+    Thread,
+    #[value(alias = "slot")]
+    Core,
+    #[value(alias = "package")]
+    Socket,
+    Numa,
+    #[value(alias = "host")]
+    Node,
+}
+
+/// Which ranks read standard input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reading {
+    NoRank,
+    By(Readers),
+}
+
+pub(crate) fn parse_reading(text: &str) -> Result<Reading, String> {
+    match text {
+        "none" => Ok(Reading::NoRank),
+        "all" => Ok(Reading::By(Readers::All)),
+        _ => match text.parse() {
+            Ok(rank) => Ok(Reading::By(Readers::One { rank })),
+            Err(_) => Err("write the number of one rank, all or none".to_owned()),
+        },
+    }
+}
+
+impl From<WhenFailed> for OnFailure {
+    fn from(when: WhenFailed) -> OnFailure {
+        match when {
+            WhenFailed::End => OnFailure::End,
+            WhenFailed::Continue => OnFailure::Continue,
+        }
+    }
+}
+
+impl From<BindTo> for Bind {
+    fn from(to: BindTo) -> Bind {
+        match to {
+            BindTo::None => Bind::None,
+            BindTo::Thread => Bind::Thread,
+            BindTo::Core => Bind::Core,
+            BindTo::Socket => Bind::Socket,
+            BindTo::Numa => Bind::Numa,
+        }
+    }
+}
+
+impl From<MapTo> for MapBy {
+    /// Hosts are dealt to before their cores are.
+    fn from(to: MapTo) -> MapBy {
+        match to {
+            MapTo::Thread => MapBy::Thread,
+            MapTo::Core | MapTo::Node => MapBy::Core,
+            MapTo::Socket => MapBy::Socket,
+            MapTo::Numa => MapBy::Numa,
+        }
+    }
+}
 
 pub(crate) fn parse_hint(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {

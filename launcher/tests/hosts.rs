@@ -105,6 +105,13 @@ fn ranks_are_dealt_to_hosts_in_turn() {
     let output = job(&line);
     succeeds(&output);
     assert!(stderr(&output).contains("explain: binding: none"), "{}", stderr(&output));
+    let script = "grep Cpus_allowed_list /proc/self/status";
+    let output = remote.job("a:1,b:1", &["--map-by", "thread", "--explain", "sh", "-c", script]);
+    succeeds(&output);
+    let text = stderr(&output);
+    assert!(text.contains("explain: binding: thread, mapped by thread (on each host"), "{text}");
+    let cpus = sorted(&output);
+    assert!(cpus.len() == 2 && cpus[0] == cpus[1], "the first thread of each: {cpus:?}");
 }
 
 #[test]

@@ -209,6 +209,8 @@ fn ranks_are_bound_in_turn() {
         assert_eq!(pair[0], pair[1], "two ranks on each CPU");
         assert!(pair[0].parse::<usize>().is_ok(), "one CPU each, of {free:?}: {bound:?}");
     }
+    // As many by thread, however cores are made of them.
+    assert_eq!(cpus(&sh(&["-n", &ranks, "-q", "--map-by", "thread"], script)), bound);
     // More of them together are not less than that, and not more than there are.
     for place in ["core", "socket", "numa"] {
         let bound = cpus(&sh(&["-n", "1", "-q", "--bind", place], script));
@@ -341,6 +343,14 @@ fn decisions_are_explained() {
     let text = stderr(&output);
     for word in ["2 ranks on", "binding: core", "127.0.0.1:", "waiting:", "oversubscribed:"] {
         assert!(text.contains(word), "{word}: {text}");
+    }
+    for (options, part) in [
+        (&["--map-by", "thread"][..], "binding: thread, mapped by thread (ranks in turn on CPUs "),
+        (&["--bind", "core", "--map-by", "thread"], "binding: core, mapped by thread (ranks in "),
+    ] {
+        let output = job(&[&["-n", "1", "--explain"], options, &["true"]].concat());
+        succeeds(&output);
+        assert!(stderr(&output).contains(part), "{part}: {}", stderr(&output));
     }
 }
 

@@ -32,6 +32,15 @@ fn few_descriptors_are_enough_for_few_ranks() {
         succeeds(&output);
         assert_eq!(stdout(&output).lines().count(), ranks.parse::<usize>().unwrap());
     }
+    // Files that rma-run writes are open as long as the job runs; ranks keep the limit of before.
+    let folder = tempfile::tempdir().unwrap();
+    let pattern = folder.path().join("{rank}.{stream}");
+    let files = ["--tee", "--output-file", pattern.to_str().unwrap()];
+    let options = [&["-n", "16", "-q", "--oversubscribe"], &files[..], &["sh", "-c", "ulimit -n"]];
+    let soft = under("ulimit -S -n 64", &options.concat());
+    succeeds(&soft);
+    assert_eq!(stdout(&soft), "64\n".repeat(16));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 32);
     let soft = under("ulimit -S -n 8", &["-n", "1", "-q", "echo", "runs"]);
     succeeds(&soft);
     assert_eq!(stdout(&soft), "runs\n");
@@ -65,6 +74,23 @@ fn a_loop_back_interface_that_is_down_is_named() {
     assert_eq!(output.status.code(), Some(1));
     let text = stderr(&output);
     assert!(text.contains("127.0.0.1") && text.contains("ip link set lo up"), "{text}");
+}
+
+#[test]
+fn a_machine_that_has_ipv6_alone_is_told_so() {
+    const ALONE: &str =
+        "ip link set lo up && ip -4 addr flush dev lo && ip -6 addr show lo | grep -q ::1";
+    let test = "a_machine_that_has_ipv6_alone_is_told_so";
+    if !permitted(test, &format!("unshare -n sh -c '{ALONE}'")) {
+        return;
+    }
+    let script = format!("{ALONE}; exec \"$0\" -n 1 echo ran");
+    let mut command = Command::new("unshare");
+    command.args(["-n", "sh", "-c", &script, env!("CARGO_BIN_EXE_rma-run")]);
+    let output = command.output().unwrap();
+    assert_eq!((output.status.code(), &*stdout(&output)), (Some(1), ""));
+    let text = stderr(&output);
+    assert!(text.contains("by IPv6 (::1) alone") && text.contains("127.0.0.1/8 dev lo"), "{text}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::control::{ControlSegment, control_len};
 use crate::heap::Heap;
 use crate::memory_limits::MemoryLimits;
 use crate::roster::{Roster, roster_len};
-use crate::segment::{self, Segment};
+use crate::segment::{self, OpenError, Segment};
 use crate::shm::Shm;
 
 /// What a rank must know before it joins.
@@ -79,6 +79,20 @@ pub enum JoinError<E> {
          others start"
     )]
     Roster(ImportError),
+    /// The memory of another rank of this machine may not be opened.
+    #[error(
+        "the memory of rank {peer} may not be opened: {call} failed (os error {errno}); all ranks \
+         of a machine must be of one user, who may read their programs (`chmod u+r`), and these \
+         may have no rights of their own (set-user-ID, capabilities)"
+    )]
+    Closed {
+        /// The other rank.
+        peer: WorldRank,
+        /// The system call that was refused.
+        call: &'static str,
+        /// Its error number.
+        errno: i32,
+    },
 }
 
 rma_core::debug_as_display!(JoinError<E: core::fmt::Display>);
@@ -156,6 +170,8 @@ impl Shm {
         exchange(&[]).map_err(JoinError::Exchange)?;
         // All have mapped it.
         drop(kept);
+        let next = if rank.0 + 1 < here.end { rank.0 + 1 } else { here.start };
+        check_access(&roster, WorldRank(next))?;
         Ok(Self::new(config, here, own, file, roster, Heap::new(limits)))
     }
 }
@@ -176,10 +192,30 @@ fn make_roster(
     Ok(Roster::create(span, size).map(|roster| (roster, file, notice)))
 }
 
+/// Opens what the next rank has, of which nothing is mapped before it is needed: a rank that may
+/// not be reached would be taken for one that is gone. Each rank is the next one of another.
+fn check_access<E>(roster: &Roster, peer: WorldRank) -> Result<(), JoinError<E>> {
+    let Some(Card { pid, descriptor, .. }) = roster.card(peer) else { return Ok(()) };
+    match segment::open(pid, descriptor) {
+        Err(error) if error.is_refusal() => Err(refused(error, peer)),
+        // One that has ended meanwhile is noticed where it is waited for.
+        _ => Ok(()),
+    }
+}
+
+fn refused<E>(error: OpenError, peer: WorldRank) -> JoinError<E> {
+    match error {
+        OpenError::System { call, errno } if error.is_refusal() => {
+            JoinError::Closed { peer, call, errno }
+        }
+        _ => JoinError::Roster(error.of(peer)),
+    }
+}
+
 fn map_roster<E>(notice: Notice, size: u32, owner: WorldRank) -> Result<Roster, JoinError<E>> {
     let Notice { pid, descriptor, roster } = notice;
-    let span = segment::import(pid, descriptor, roster, true)
-        .map_err(|error| JoinError::Roster(error.of(owner)))?;
+    let span =
+        segment::import(pid, descriptor, roster, true).map_err(|error| refused(error, owner))?;
     Roster::import(span, size).ok_or(JoinError::Roster(ImportError::Malformed(owner)))
 }
 

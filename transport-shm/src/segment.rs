@@ -282,6 +282,12 @@ impl OpenError {
         }
     }
 
+    /// Whether this process may not look there.
+    pub(crate) fn is_refusal(self) -> bool {
+        let errnos = [Errno::PERM, Errno::ACCESS].map(Errno::raw_os_error);
+        matches!(self, Self::System { errno, .. } if errnos.contains(&errno))
+    }
+
     fn system(call: &'static str) -> impl FnOnce(Errno) -> Self {
         move |errno| Self::System { call, errno: errno.raw_os_error() }
     }
@@ -371,7 +377,8 @@ fn verify_file(file: &OwnedFd, expected: Identity) -> Result<(), OpenError> {
     if same && found.len >= expected.len { Ok(()) } else { Err(OpenError::Different) }
 }
 
-fn open(pid: Pid, descriptor: i32) -> Result<OwnedFd, OpenError> {
+/// Opens what a process has open as that descriptor.
+pub(crate) fn open(pid: Pid, descriptor: i32) -> Result<OwnedFd, OpenError> {
     let path = format!("/proc/{}/fd/{descriptor}", pid.as_raw_nonzero());
     // NONBLOCK and NOCTTY: with a reused number this may be a pipe or a terminal.
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;

@@ -1,7 +1,7 @@
 //! The launcher's side of the bootstrap.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -68,10 +68,18 @@ pub(super) const REACHED_IN: Duration = Duration::from_secs(5);
 
 /// Opens the port, on loop-back only.
 pub(super) fn listen() -> Result<(TcpListener, SocketAddr), RunError> {
-    let opened = open().map_err(RunError::Port)?;
+    let opened = open().map_err(no_port)?;
     // What is sent to an interface that is down does not arrive, nor what a firewall drops.
-    std::net::TcpStream::connect_timeout(&opened.1, REACHED_IN).map_err(RunError::Port)?;
+    std::net::TcpStream::connect_timeout(&opened.1, REACHED_IN).map_err(no_port)?;
     Ok(opened)
+}
+
+/// Why there is none, if it is not that this machine has no loop-back at all.
+fn no_port(error: io::Error) -> RunError {
+    let sixth = std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).and_then(|listener| {
+        std::net::TcpStream::connect_timeout(&listener.local_addr()?, REACHED_IN)
+    });
+    if sixth.is_ok() { RunError::OnlyIpv6(error) } else { RunError::Port(error) }
 }
 
 fn open() -> io::Result<(TcpListener, SocketAddr)> {

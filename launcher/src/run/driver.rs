@@ -14,7 +14,9 @@ use tokio::task::JoinSet;
 use super::arrivals::Arrivals;
 use super::bootstrap::{self, Plan};
 use super::capacity::{self, Descriptors};
+use super::files::{Files, Paths};
 use super::hosts::{HostSaid, Hosts};
+use super::input::{self, Fed, Feeds, Flow};
 use super::lines::Tail;
 use super::machine::{Action, Cause, ENDING, Event, Exit, Machine};
 use super::output::{Printed, Sink, lock};
@@ -22,7 +24,7 @@ use super::pmi::{self, Pmi};
 use super::processes::Processes;
 use super::query::{self, JobView};
 use super::report::{Ending, Report, RunError};
-use super::spec::{Output, Spec};
+use super::spec::{Output, Readers, Spec};
 use super::{config, cpus, groups, program, signals, start, topology};
 use crate::cards::Cards;
 use crate::client::Fate;
@@ -95,6 +97,11 @@ pub(super) struct Driver<'a> {
     pub(super) spec: &'a Spec,
     pub(super) processes: Processes,
     pub(super) sink: Sink,
+    pub(super) files: Files,
+    /// How far ranks are in what they read, if that is passed on to them.
+    pub(super) flow: Option<Arc<Flow>>,
+    /// Pipes to those of this machine that read it.
+    pub(super) feeds: Feeds,
     /// The end of what each rank printed, and of its standard error.
     pub(super) tails: Vec<Arc<Mutex<Tail>>>,
     pub(super) error_tails: Vec<Arc<Mutex<Tail>>>,
@@ -150,7 +157,13 @@ pub(super) fn check(spec: &Spec) -> Result<Vec<program::Found>, RunError> {
     }
     start::check_environment(spec)?;
     config::check(spec)?;
-    program::find(spec)
+    Paths::of(spec)?;
+    match spec.readers {
+        Readers::One { rank } if rank >= spec.ranks => {
+            Err(RunError::NoReader { rank, ranks: spec.ranks })
+        }
+        _ => program::find(spec),
+    }
 }
 
 /// See [`super::run`].
@@ -173,7 +186,7 @@ async fn run_job(
     programs: Vec<program::Found>,
     cpus: &[u32],
     room: &str,
-    descriptors: Descriptors,
+    mut descriptors: Descriptors,
 ) -> Result<Report, RunError> {
     let system = |what| move |source| RunError::System { what, source };
     let (sender, inputs) = unbounded_channel();
@@ -183,16 +196,18 @@ async fn run_job(
     let (sink, printed) = output(spec, &sender)?;
     let job = job_name().map_err(system("drawing random bytes"))?;
     let mut processes = watched_over(spec, &job, &sink)?;
-    let files = start::output_files(spec)?;
+    let mut files = Files::open(spec, Paths::of(spec)?, &mut descriptors, &sender)?;
+    let files_of_ranks = files.of_ranks(spec.ranks);
     let (hosts, streams) = match &spec.remote {
         Some(remote) => Hosts::connect(spec, remote, &job, &programs, &mut processes, &sender)?,
         None => (Hosts::none(), Vec::new()),
     };
     let (hold, held) = mpsc::channel();
-    let mut driver = Driver::new(spec, (processes, hosts), sink, (sender, inputs), hold);
+    let mut driver = Driver::new(spec, (processes, hosts), (sink, files), (sender, inputs), hold);
     driver.take_questions();
     if !driver.hosts.is_empty() {
-        driver.read_hosts(streams, files)?;
+        driver.flow = driver.hosts.flow();
+        driver.read_hosts(streams);
         return driver.see_through(printed).await;
     }
     let created = bulletin::create(spec.ranks);
@@ -204,6 +219,7 @@ async fn run_job(
     driver.pmi = offer.map(|offer| Pmi::start(offer, all, told.clone()));
     let plan = Arc::new(plan(spec, cpus).map_err(system("drawing a secret"))?);
     let (listener, address) = bootstrap::listen()?;
+    let reading = driver.pass_on_input().map_err(system("starting a thread for input"))?;
     driver.introduce(&plan, cpus, &programs, address, room);
     let (told, strangers) = (driver.sender.clone(), descriptors.strangers);
     let port = tokio::spawn(bootstrap::serve(listener, Arc::clone(&plan), told, strangers));
@@ -217,9 +233,10 @@ async fn run_job(
             descriptors: descriptors.ranks,
             bulletin: (bulletin, name),
             oom_score: start::oom_score(),
-            host: None,
+            input: reading,
+            node: None,
         },
-        files,
+        files: files_of_ranks,
         warden: driver.processes.warden(),
         inputs: driver.sender.clone(),
         hold: held,
@@ -240,7 +257,7 @@ impl<'a> Driver<'a> {
     fn new(
         spec: &'a Spec,
         (processes, hosts): (Processes, Hosts),
-        sink: Sink,
+        (sink, files): (Sink, Files),
         (sender, inputs): (UnboundedSender<Input>, UnboundedReceiver<Input>),
         hold: mpsc::Sender<()>,
     ) -> Driver<'a> {
@@ -248,6 +265,9 @@ impl<'a> Driver<'a> {
             spec,
             processes,
             sink,
+            files,
+            flow: None,
+            feeds: Feeds::default(),
             tails: (0..spec.ranks).map(|_| Arc::default()).collect(),
             error_tails: (0..spec.ranks).map(|_| Arc::default()).collect(),
             readers: JoinSet::new(),
@@ -272,6 +292,19 @@ impl<'a> Driver<'a> {
 }
 
 impl Driver<'_> {
+    /// Passes on what ranks of this machine read, if that is to be done; gives what they have.
+    fn pass_on_input(&mut self) -> io::Result<input::Streams> {
+        let (streams, input) = input::of_machine(self.spec);
+        if let Some(input) = input {
+            let (ranks, readers) = (self.spec.ranks, self.spec.readers);
+            let flow = Arc::new(Flow::new(ranks, readers));
+            self.feeds = Feeds::new(0..ranks, readers);
+            input::pour(input, Arc::clone(&flow), self.feeds.passing())?;
+            self.flow = Some(flow);
+        }
+        Ok(streams)
+    }
+
     /// Until the job is over.
     async fn see_through(mut self, printed: Option<Printed>) -> Result<Report, RunError> {
         self.carry_on().await;
@@ -462,6 +495,10 @@ impl Driver<'_> {
         };
         let answer = self.gather.handle_gone(rank);
         self.send(answer);
+        if let Event::Exited { .. } = event {
+            self.feeds.end(rank);
+            self.flow.iter().for_each(|flow| flow.note(rank, Fed::Ended));
+        }
         match event {
             Event::Exited { exit: Exit::Lost, .. } => self.hosts.broken(rank),
             Event::Exited { .. } => self.pmi.iter().for_each(|pmi| pmi.gone(rank)),
@@ -590,9 +627,13 @@ impl Driver<'_> {
         };
         let lost = self.hosts.close(&mut self.processes, all_read).await;
         let mut beside = Vec::new();
-        ending = match cut_short(ending, cut_by) {
-            Ending::Success if !lost.is_empty() => Ending::OutputLost(lost),
-            ending => {
+        ending = match (cut_short(ending, cut_by), self.files.failure()) {
+            (Ending::Success, None) if !lost.is_empty() => Ending::OutputLost(lost),
+            (Ending::Success, Some(why)) => {
+                beside = lost;
+                Ending::OutputFailed(why)
+            }
+            (ending, _) => {
                 beside = lost;
                 ending
             }

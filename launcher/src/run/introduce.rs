@@ -7,7 +7,7 @@ use super::bootstrap::Plan;
 use super::cpus;
 use super::driver::Driver;
 use super::program;
-use super::spec::Bind;
+use super::spec::{Bind, Spec};
 
 /// Places of ranks that are written out.
 const PLACES_SHOWN: usize = 32;
@@ -46,13 +46,7 @@ impl Driver<'_> {
                 ranks.div_ceil(nodes)
             ),
         };
-        let places = plan.places.iter().take(PLACES_SHOWN).map(|place| cpus::ranges(place));
-        let places = places.collect::<Vec<_>>().join("; ");
-        let binding = match (self.spec.bind, plan.places.len()) {
-            (Bind::None, _) => "none".to_owned(),
-            (bind, 0..=PLACES_SHOWN) => format!("{bind} (ranks in turn on CPUs {places})"),
-            (bind, count) => format!("{bind} (ranks in turn on CPUs {places}; … {count} places)"),
-        };
+        let binding = self.binding(plan);
         let mpi = match self.spec.pmi {
             true => "served by PMI-1 at PMI_FD (--no-pmi does without)",
             false => "not served (--no-pmi)",
@@ -83,6 +77,21 @@ impl Driver<'_> {
         ));
     }
 
+    /// On which CPUs of this machine ranks are.
+    fn binding(&self, plan: &Plan) -> String {
+        let Spec { bind, map_by, .. } = self.spec;
+        if *bind == Bind::None {
+            return "none".to_owned();
+        }
+        let places = plan.places.iter().take(PLACES_SHOWN).map(|place| cpus::ranges(place));
+        let places = places.collect::<Vec<_>>().join("; ");
+        let more = match plan.places.len() {
+            0..=PLACES_SHOWN => String::new(),
+            count => format!("; … {count} places"),
+        };
+        format!("{bind}, mapped by {map_by} (ranks in turn on CPUs {places}{more})")
+    }
+
     /// The same, of hosts, as soon as all are known.
     pub(super) fn introduce_hosts(&mut self) {
         if self.noted.is_introduced {
@@ -97,6 +106,13 @@ impl Driver<'_> {
             );
         }
         if self.spec.explain {
+            let Spec { bind, map_by, .. } = self.spec;
+            self.sink.note(&match bind {
+                Bind::None => "explain: binding: none".to_owned(),
+                _ => format!(
+                    "explain: binding: {bind}, mapped by {map_by} (on each host, its ranks in turn)"
+                ),
+            });
             lines.iter().for_each(|line| self.sink.note(&format!("explain: {line}")));
         }
     }

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use super::stamp::{self, Clock};
+
 /// What can be printed now.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Piece {
@@ -11,9 +13,38 @@ pub(super) struct Piece {
     pub(super) continues: bool,
 }
 
+/// What goes in front of each line of a rank: the time of its first byte, its label.
+#[derive(Debug, Default)]
+pub(super) struct Front {
+    clock: Option<Clock>,
+    label: Vec<u8>,
+}
+
+impl Front {
+    pub(super) fn new(clock: Option<Clock>, label: Option<u32>) -> Front {
+        let label = label.map_or_else(Vec::new, |rank| format!("[{rank}] ").into_bytes());
+        Front { clock, label }
+    }
+
+    /// Nothing goes there.
+    pub(super) fn is_empty(&self) -> bool {
+        self.clock.is_none() && self.label.is_empty()
+    }
+
+    /// Of a line that begins now.
+    fn of_now(&self) -> Vec<u8> {
+        match self.clock {
+            Some(clock) => [stamp::written(clock()).as_bytes(), b" ", &self.label].concat(),
+            None => self.label.clone(),
+        }
+    }
+}
+
 /// Collects what a rank prints until it is whole lines, or too much of one.
 #[derive(Debug)]
 pub(super) struct Lines {
+    front: Front,
+    /// That of the first byte that was not passed on.
     label: Vec<u8>,
     /// What was not passed on of a line without an end.
     open: Vec<u8>,
@@ -24,11 +55,11 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    pub(super) fn new(label: Option<u32>, limit: usize) -> Lines {
-        let label = label.map_or_else(Vec::new, |rank| format!("[{rank}] ").into_bytes());
-        Lines { label, open: Vec::new(), begun: false, limit }
+    pub(super) fn new(front: Front, limit: usize) -> Lines {
+        Lines { front, label: Vec::new(), open: Vec::new(), begun: false, limit }
     }
 
+    /// What goes in front of the rest of a line, should another one have come in between.
     pub(super) fn label(&self) -> &[u8] {
         &self.label
     }
@@ -45,6 +76,10 @@ impl Lines {
 
     /// Takes what was printed; returns what can be passed on.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Piece {
+        let label = self.front.of_now();
+        if self.open.is_empty() {
+            self.label.clone_from(&label);
+        }
         let Some(last) = bytes.iter().rposition(|byte| *byte == b'\n') else {
             self.open.extend_from_slice(bytes);
             return if self.open.len() >= self.limit { self.rest() } else { Piece::default() };
@@ -52,7 +87,7 @@ impl Lines {
         let (whole, rest) = bytes.split_at(last + 1);
         let continues = self.begun;
         let mut piece = Vec::with_capacity(self.open.len() + bytes.len());
-        if self.label.is_empty() {
+        if label.is_empty() {
             piece.append(&mut self.open);
             piece.extend_from_slice(whole);
             self.begun = false;
@@ -61,6 +96,7 @@ impl Lines {
                 self.begin(&mut piece);
                 piece.extend_from_slice(line);
                 self.begun = false;
+                self.label.clone_from(&label);
             }
         }
         self.open.extend_from_slice(rest);
@@ -142,7 +178,7 @@ mod tests {
 
     #[test]
     fn lines_come_out_whole_and_labelled() {
-        let mut lines = Lines::new(Some(12), 100);
+        let mut lines = Lines::new(Front::new(None, Some(12)), 100);
         assert_eq!(lines.push(b"one\ntw"), piece(b"[12] one\n", false));
         assert_eq!(lines.push(b"o"), piece(b"", false));
         assert_eq!(lines.push(b"\n\nthree"), piece(b"[12] two\n[12] \n", false));
@@ -156,13 +192,41 @@ mod tests {
 
     #[test]
     fn long_lines_are_passed_on_in_pieces() {
-        let mut lines = Lines::new(Some(1), 4);
+        let mut lines = Lines::new(Front::new(None, Some(1)), 4);
         assert_eq!(lines.push(b"abc"), piece(b"", false));
         assert_eq!(lines.push(b"def"), piece(b"[1] abcdef", false));
         assert_eq!(lines.push(b"gh"), piece(b"", false));
         assert_eq!(lines.push(b"ij\nklmno"), piece(b"ghij\n[1] klmno", true));
         assert_eq!(lines.push(b"\n"), piece(b"\n", true));
         assert_eq!(lines.rest(), piece(b"", false));
+    }
+
+    /// A clock that goes on by a second at each look.
+    fn ticking() -> std::time::Duration {
+        thread_local!(static TICKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
+        TICKS.set(TICKS.get() + 1);
+        std::time::Duration::from_secs(TICKS.get())
+    }
+
+    #[test]
+    fn a_line_begins_with_the_time_of_its_first_byte_and_then_its_label() {
+        let of = |second: u32, text: &str| format!("1970-01-01T00:00:0{second}.000Z [3] {text}");
+        let mut lines = Lines::new(Front::new(Some(ticking), Some(3)), 100);
+        assert_eq!(lines.push(b"na"), Piece::default());
+        assert_eq!(lines.push(b"me? "), Piece::default());
+        assert_eq!(lines.rest(), piece(of(1, "name? ").as_bytes(), false), "a prompt");
+        assert_eq!(
+            lines.push(b"me\na\nb\nc"),
+            piece(["me\n", &of(3, "a\n"), &of(3, "b\n")].concat().as_bytes(), true,)
+        );
+        assert_eq!(lines.push(b"c\nd"), piece(of(3, "cc\n").as_bytes(), false));
+        assert_eq!(lines.rest(), piece(of(4, "d").as_bytes(), false));
+        // Should another rank print meanwhile, what follows begins a line of its own.
+        assert_eq!(lines.push(b"e"), Piece::default());
+        assert_eq!(lines.rest(), piece(b"e", true));
+        assert_eq!(lines.label(), of(5, "").as_bytes());
+        let mut plain = Lines::new(Front::new(Some(ticking), None), 0);
+        assert_eq!(plain.push(b"x\n"), piece(b"1970-01-01T00:00:06.000Z x\n", false));
     }
 
     #[test]
@@ -187,7 +251,7 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_is_lost_or_added(pieces: Vec<Vec<u8>>, limit in 0usize..9) {
-            let mut lines = Lines::new(None, limit);
+            let mut lines = Lines::new(Front::default(), limit);
             let mut out = Vec::new();
             for piece in &pieces {
                 out.extend(lines.push(piece).bytes);
@@ -199,7 +263,7 @@ mod tests {
 
         #[test]
         fn each_line_has_one_label(pieces: Vec<Vec<u8>>, limit in 0usize..9) {
-            let mut lines = Lines::new(Some(3), limit);
+            let mut lines = Lines::new(Front::new(None, Some(3)), limit);
             let mut out = Vec::new();
             for piece in &pieces {
                 out.extend(lines.push(piece).bytes);

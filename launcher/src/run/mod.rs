@@ -17,13 +17,16 @@ mod config;
 mod cpus;
 pub mod doctor;
 mod driver;
+mod files;
 mod groups;
 mod hosts;
+mod input;
 mod introduce;
 mod lines;
 mod look;
 mod machine;
 mod output;
+mod pattern;
 mod pmi;
 mod processes;
 mod program;
@@ -32,6 +35,7 @@ mod report;
 mod signals;
 mod spawn;
 mod spec;
+mod stamp;
 mod start;
 mod strangers;
 mod summary;
@@ -45,8 +49,9 @@ pub use hosts::{
     Connections, Fill, HostPart, HostSecret, HostSlots, Join, JoinError, JoinPort, JoinedHosts,
     Remote, agent, join, parse_hosts, place, read_hosts,
 };
+pub use pattern::FilePattern;
 pub use report::{Ending, Failure, How, LostOutput, RankOutput, Report, RunError};
-pub use spec::{Bind, MapBy, OnFailure, Output, Program, Spec, Stdin};
+pub use spec::{Bind, MapBy, OnFailure, Output, Program, Readers, Spec, Stdin};
 pub use warden::{NAME as WARDEN_NAME, warden};
 
 /// Runs a job from start to end, in the calling thread; returns when every process is gone.

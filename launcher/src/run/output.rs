@@ -11,6 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 use super::driver::Input;
+use super::files::OutputFile;
 use super::hosts::Relayed;
 use super::lines::{Lines, Piece, Tail};
 use super::machine::Event;
@@ -160,6 +161,26 @@ impl Sink {
     }
 }
 
+/// Where a stream of a rank goes.
+pub(super) struct Outlet {
+    pub(super) of: (u32, Stream),
+    /// None if it goes to a file alone.
+    pub(super) sink: Option<Sink>,
+    pub(super) file: Option<OutputFile>,
+}
+
+impl Outlet {
+    /// Writes what `lines` has cut, and then prints it; `turn` is as of [`Sink::print_piece`].
+    async fn pass_on(&self, piece: Piece, lines: &Lines, turn: &mut Option<OwnedMutexGuard<()>>) {
+        if let (Some(file), false) = (&self.file, piece.bytes.is_empty()) {
+            file.write(piece.bytes.clone()).await;
+        }
+        if let Some(sink) = &self.sink {
+            sink.print_piece(self.of, piece, lines, turn).await;
+        }
+    }
+}
+
 /// Resolves when everything was printed.
 pub(super) type Printed = oneshot::Receiver<()>;
 
@@ -207,11 +228,10 @@ impl Source {
 
 /// Reads a rank's stream until it ends, or stays silent once `stop` is set.
 pub(super) async fn forward(
-    (rank, stream): (u32, Stream),
     mut source: Source,
     mut lines: Lines,
     tails: Vec<Arc<Mutex<Tail>>>,
-    sink: Sink,
+    outlet: Outlet,
     mut stop: watch::Receiver<bool>,
 ) {
     let mut turn = None;
@@ -226,16 +246,16 @@ pub(super) async fn forward(
         };
         let Some(piece) = piece else {
             let piece = lines.rest();
-            sink.print_piece((rank, stream), piece, &lines, &mut turn).await;
+            outlet.pass_on(piece, &lines, &mut turn).await;
             turn = None;
             continue;
         };
         let Ok(piece) = piece else { break };
-        sink.print_piece((rank, stream), piece, &lines, &mut turn).await;
+        outlet.pass_on(piece, &lines, &mut turn).await;
         source.taken();
     }
     let piece = lines.rest();
-    sink.print_piece((rank, stream), piece, &lines, &mut turn).await;
+    outlet.pass_on(piece, &lines, &mut turn).await;
 }
 
 /// Reads what there is, and returns what can be printed then; the end of the stream is an error.
@@ -334,7 +354,8 @@ fn print(mut queue: UnboundedReceiver<Chunk>, inputs: &UnboundedSender<Input>, o
         if let Err(error) = write_all(to, bytes) {
             *usable = false;
             if chunk.stream == Stream::Out {
-                let why = (error != rustix::io::Errno::PIPE).then(|| error.to_string());
+                let why = || format!("standard output cannot be written: {error}");
+                let why = (error != rustix::io::Errno::PIPE).then(why);
                 // The driver is gone only when the job is over.
                 let _ = inputs.send(Input::Event(Event::OutputEnded(why)));
             }

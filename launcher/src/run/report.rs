@@ -137,7 +137,8 @@ pub enum Ending {
     Interrupted(i32),
     /// The reader of the launcher's standard output is gone.
     OutputClosed,
-    /// The launcher's standard output could not be written.
+    /// The launcher's standard output could not be written, or a file of ranks' output: which,
+    /// and why.
     OutputFailed(String),
     /// Every rank did what it should, but the end of what some have printed may be missing, since
     /// their hosts were lost behind them.
@@ -253,13 +254,41 @@ pub enum RunError {
         /// What the operating system says.
         source: io::Error,
     },
-    /// The folder for output cannot be used.
-    #[error("output folder: {} cannot be written: {source}", path.display())]
-    OutputDir {
-        /// The folder, or a file in it.
+    /// A file for output cannot be made.
+    #[error("output of ranks goes to {}, which cannot be written: {source}", path.display())]
+    OutputFile {
+        /// The file, or a folder that it is in.
         path: PathBuf,
         /// What the operating system says.
         source: io::Error,
+    },
+    /// A file for output would be that of two ranks.
+    #[error(
+        "ranks {} and {} would both write {}: put {{rank}} into the name of the file",
+        ranks[0], ranks[1], path.display()
+    )]
+    SharedFile {
+        /// The file.
+        path: PathBuf,
+        /// Two of the ranks.
+        ranks: [u32; 2],
+    },
+    /// The name of the job cannot be part of that of a file.
+    #[error("{{job}} would be {name:?}, which names a folder: use another --name, or no {{job}}")]
+    JobNamesFolder {
+        /// The name.
+        name: String,
+    },
+    /// Standard input is for a rank that there is not.
+    #[error(
+        "standard input is for rank {rank}, but ranks are 0 to {}: name one of these, or all or \
+         none", ranks - 1
+    )]
+    NoReader {
+        /// The rank that is to read.
+        rank: u32,
+        /// Ranks of the job.
+        ranks: u32,
     },
     /// A rank could not be started.
     #[error("rank {rank} of {ranks} could not be started: {source}; the others were ended")]
@@ -331,6 +360,13 @@ pub enum RunError {
          interface up (`ip link set lo up`), with that address (`ip addr add 127.0.0.1/8 dev lo`)"
     )]
     Port(#[source] io::Error),
+    /// This machine reaches itself by IPv6 alone.
+    #[error(
+        "ranks join at a port of 127.0.0.1, which cannot be used: {0}; this machine reaches itself \
+         by IPv6 (::1) alone: give the loop-back interface that address, too (`ip addr add \
+         127.0.0.1/8 dev lo`), no other one of IPv4 is needed"
+    )]
+    OnlyIpv6(#[source] io::Error),
     /// The operating system refused something.
     #[error("{what} failed: {source}")]
     System {
@@ -351,6 +387,8 @@ impl RunError {
             RunError::NotFound { .. } => 127,
             RunError::NotExecutable { .. } => 126,
             RunError::NoRanks | RunError::TooMany(_) | RunError::BadVariable { .. } => 2,
+            RunError::SharedFile { .. } | RunError::JobNamesFolder { .. } => 2,
+            RunError::NoReader { .. } => 2,
             RunError::Config(_) | RunError::ConfigFile { .. } => 2,
             RunError::ConfigRead { .. } | RunError::ConfigTooLong { .. } => 2,
             _ => 1,

@@ -9,6 +9,7 @@ use rma_core::{Config, Source};
 
 use super::config;
 use super::hosts::Remote;
+use super::pattern::FilePattern;
 use crate::Job;
 use crate::codec::wire_enum;
 
@@ -22,7 +23,8 @@ pub enum Bind {
     /// Wherever the launcher may run.
     #[default]
     None,
-    /// On a hardware thread: the second one of a core only once each core has a rank.
+    /// On a hardware thread: the second one of a core only once each core has a rank, unless ranks
+    /// are [mapped](MapBy) by thread.
     Thread,
     /// On all hardware threads of a core.
     Core,
@@ -45,9 +47,11 @@ impl fmt::Display for Bind {
     }
 }
 
-/// In which order cores are given to ranks that are bound.
+/// In which order cores, or their hardware threads, are given to ranks that are bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MapBy {
+    /// Hardware thread by hardware thread: a core is full before the next one begins.
+    Thread,
     /// A socket is full before the next one begins.
     #[default]
     Core,
@@ -57,8 +61,20 @@ pub enum MapBy {
     Numa,
 }
 
+impl fmt::Display for MapBy {
+    /// As the command line has it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MapBy::Thread => "thread",
+            MapBy::Core => "core",
+            MapBy::Socket => "socket",
+            MapBy::Numa => "numa",
+        })
+    }
+}
+
 wire_enum!(Bind { 0 = None {}, 1 = Thread {}, 2 = Core {}, 3 = Socket {}, 4 = Numa {} });
-wire_enum!(MapBy { 0 = Core {}, 1 = Socket {}, 2 = Numa {} });
+wire_enum!(MapBy { 0 = Core {}, 1 = Socket {}, 2 = Numa {}, 3 = Thread {} });
 
 /// What happens when a rank fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -70,7 +86,7 @@ pub enum OnFailure {
     Continue,
 }
 
-/// What rank 0 reads; the other ranks read an empty file.
+/// What [`Readers`] read; the other ranks read an empty file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Stdin {
     /// Nothing.
@@ -81,6 +97,37 @@ pub enum Stdin {
     /// These bytes.
     Bytes(Vec<u8>),
 }
+
+/// Which ranks read [`Stdin`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Readers {
+    /// That one.
+    One {
+        /// Its number.
+        rank: u32,
+    },
+    /// Each reads all of it, from the start. The slowest one holds the others back, unless it has
+    /// ended or closed its standard input.
+    All,
+}
+
+impl Default for Readers {
+    fn default() -> Readers {
+        Readers::One { rank: 0 }
+    }
+}
+
+impl Readers {
+    /// Whether a rank is one of them.
+    pub(super) fn has(self, rank: u32) -> bool {
+        match self {
+            Readers::One { rank: reader } => reader == rank,
+            Readers::All => true,
+        }
+    }
+}
+
+wire_enum!(Readers { 0 = One { rank: rank }, 1 = All {} });
 
 /// Where the ranks' output goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -126,12 +173,18 @@ pub struct Spec {
     pub nodes: u32,
     /// Changes to the environment that ranks inherit; `None` removes a variable.
     pub env: Vec<(OsString, Option<OsString>)>,
-    /// Put `[rank] ` in front of each line that is forwarded.
+    /// Put `[rank] ` in front of each line.
     pub label: bool,
+    /// Put the time in front of each line, before its label: that of its first byte, by the clock
+    /// of the launcher.
+    pub timestamp: bool,
     /// Say nothing but why the job failed.
     pub quiet: bool,
-    /// Write each rank's output to `rank-N.out` and `rank-N.err` in this folder instead.
-    pub output_dir: Option<PathBuf>,
+    /// Write each rank's output to files of these names instead, with labels and times as they
+    /// would be printed.
+    pub output_file: Option<FilePattern>,
+    /// Besides, let output go where it would without files.
+    pub tee: bool,
     /// Where ranks run.
     pub bind: Bind,
     /// In which order, if they are bound.
@@ -158,9 +211,11 @@ pub struct Spec {
     pub pmi: bool,
     /// Print what is decided, here and in the ranks.
     pub explain: bool,
-    /// What rank 0 reads.
+    /// What ranks read.
     pub stdin: Stdin,
-    /// Where output goes when there is no `output_dir`.
+    /// Which of them.
+    pub readers: Readers,
+    /// Where output goes when there is no `output_file`, or with `tee`.
     pub output: Output,
     /// The hosts that ranks run on, instead of this machine.
     pub remote: Option<Remote>,
@@ -184,8 +239,10 @@ impl Spec {
             nodes: 1,
             env: Vec::new(),
             label: false,
+            timestamp: false,
             quiet: false,
-            output_dir: None,
+            output_file: None,
+            tee: false,
             bind: Bind::None,
             map_by: MapBy::Core,
             oversubscribe: false,
@@ -199,6 +256,7 @@ impl Spec {
             pmi: true,
             explain: false,
             stdin: Stdin::Null,
+            readers: Readers::default(),
             output: Output::Forward,
             remote: None,
             dedicated: false,
@@ -227,6 +285,11 @@ impl Spec {
             progress_agent: self.progress_agent,
             host: None,
         }
+    }
+
+    /// Whether files of output are those of ranks, which write them without this process.
+    pub(super) fn ranks_write_files(&self) -> bool {
+        self.remote.is_none() && !(self.tee || self.label || self.timestamp)
     }
 
     /// All programs.

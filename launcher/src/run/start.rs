@@ -2,31 +2,32 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, mpsc};
 
 use rustix::process::{Pid, Rlimit, Signal, kill_process_group};
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::oneshot;
 
 use super::bootstrap::Plan;
 use super::cpus;
 use super::driver::{Driver, Input};
-use super::hosts::{Relayed, Streams};
-use super::lines::{Lines, Tail, last_lines};
+use super::hosts::Streams;
+use super::input;
+use super::lines::{Front, Lines};
 use super::machine::Event;
-use super::output::{Source, Stream, forward, line_limit, lock, receiver};
+use super::output::{Outlet, Source, Stream, forward, line_limit, lock, receiver};
 use super::pmi;
 use super::program;
 use super::report::RunError;
 use super::spawn::{Confinement, confine};
-use super::spec::{Output, Spec, Stdin};
+use super::spec::{Output, Spec};
+use super::stamp::{self, Clock};
 use super::warden::Orders;
 use crate::inherited;
 use crate::{BOOTSTRAP_VAR, BULLETIN_VAR, JOB_VAR, PMI_VAR, RANK_VAR, SECRET_VAR};
@@ -48,17 +49,10 @@ pub(super) struct Common {
     pub(super) bulletin: (Arc<OwnedFd>, String),
     /// See [`oom_score`].
     pub(super) oom_score: String,
-    /// Where the ranks are, if this is one of several hosts.
-    pub(super) host: Option<OnHost>,
-}
-
-/// One of several hosts.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct OnHost {
-    /// Which of them this is.
-    pub(super) node: u32,
-    /// Rank 0 reads a pipe, into which its [`Newborn`] leads.
-    pub(super) has_input: bool,
+    /// What they read.
+    pub(super) input: input::Streams,
+    /// Which of several hosts this is, if it is one.
+    pub(super) node: Option<u32>,
 }
 
 /// What ranks write into their `oom_score_adj`: before this process, which can tell what happened,
@@ -68,74 +62,6 @@ pub(super) fn oom_score() -> String {
     const MOST: i32 = 1000;
     let mine = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
     (mine.trim().parse().unwrap_or(0) + ADDED).min(MOST).to_string()
-}
-
-/// Whether nothing more can be written in that folder.
-pub(super) fn is_full(folder: &Path) -> bool {
-    // File systems that count no blocks or no files say 0 of 0.
-    rustix::fs::statvfs(folder).is_ok_and(|disk| {
-        (disk.f_blocks > 0 && disk.f_bavail == 0) || (disk.f_files > 0 && disk.f_favail == 0)
-    })
-}
-
-/// The last lines that a rank printed into the file of its standard error.
-pub(super) fn last_words(folder: &Path, rank: u32) -> String {
-    let mut tail = Tail::default();
-    let [_, path] = file_paths(folder, rank);
-    if push_end(&mut tail, path).is_err() {
-        return String::new();
-    }
-    last_lines(&tail.text())
-}
-
-/// Adds the end of a file.
-fn push_end(tail: &mut Tail, path: PathBuf) -> io::Result<()> {
-    let mut file = File::open(path)?;
-    let len = file.metadata()?.len();
-    file.seek(SeekFrom::Start(len.saturating_sub(Tail::LEN as u64)))?;
-    let mut end = Vec::new();
-    file.take(Tail::LEN as u64).read_to_end(&mut end)?;
-    tail.push(&end);
-    Ok(())
-}
-
-/// Files for a rank's two streams, instead of pipes.
-pub(super) type Files = Option<[File; 2]>;
-
-/// Opens the files of all ranks before any of them runs.
-pub(super) fn output_files(spec: &Spec) -> Result<Vec<Files>, RunError> {
-    let Some(folder) = &spec.output_dir else {
-        return Ok((0..spec.ranks).map(|_| None).collect());
-    };
-    let failed = |path: &Path, source| RunError::OutputDir { path: path.to_owned(), source };
-    std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
-    let create = |path: PathBuf| File::create(&path).map_err(|error| failed(&path, error));
-    (0..spec.ranks)
-        .map(|rank| {
-            let [out, err] = file_paths(folder, rank);
-            Ok(Some([create(out)?, create(err)?]))
-        })
-        .collect()
-}
-
-/// Where a rank's streams go.
-fn file_paths(folder: &Path, rank: u32) -> [PathBuf; 2] {
-    ["out", "err"].map(|end| folder.join(format!("rank-{rank}.{end}")))
-}
-
-/// The same, to be read by people.
-pub(super) fn file_names(folder: &Path, rank: u32) -> String {
-    let [out, err] = file_paths(folder, rank);
-    format!("{} and {}", out.display(), err.display())
-}
-
-/// The end of what a rank printed into its files.
-pub(super) fn file_tail(folder: &Path, rank: u32) -> Option<String> {
-    let mut tail = Tail::default();
-    for path in file_paths(folder, rank) {
-        push_end(&mut tail, path).ok()?;
-    }
-    Some(tail.text())
 }
 
 /// Refuses what cannot be the name of a variable; the standard library would panic or lie.
@@ -156,7 +82,6 @@ pub(super) struct Newborn {
     pub(super) child: Option<Child>,
     /// This process' end of its socket for PMI-1.
     pub(super) pmi: Option<OwnedFd>,
-    feed: Option<Feed>,
 }
 
 impl Drop for Newborn {
@@ -174,7 +99,8 @@ impl Drop for Newborn {
 pub(super) struct Starter {
     pub(super) spec: Spec,
     pub(super) common: Common,
-    pub(super) files: Vec<Files>,
+    /// Of each rank's two streams, instead of pipes.
+    pub(super) files: Vec<[Option<File>; 2]>,
     pub(super) warden: Orders,
     pub(super) inputs: UnboundedSender<Input>,
     /// Anything said there means that no more ranks are wanted.
@@ -211,10 +137,11 @@ impl Starter {
         while hold.recv().is_ok() {}
     }
 
-    fn rank(&self, rank: u32, files: Files) -> Result<Newborn, RunError> {
+    fn rank(&self, rank: u32, files: [Option<File>; 2]) -> Result<Newborn, RunError> {
         let failed = |source| RunError::Spawn { rank, ranks: self.spec.ranks, source };
         let (mut command, pmi) = self.command(rank).map_err(failed)?;
-        let feed = self.streams(rank, &mut command, files);
+        let [out, err] = files.map(|file| file.map_or_else(Stdio::piped, Stdio::from));
+        command.stdin(self.common.input.of_rank(rank)).stdout(out).stderr(err);
         let child = command.spawn().map_err(|source| match source.raw_os_error() {
             Some(error) if error == rustix::io::Errno::NOEXEC.raw_os_error() => {
                 let why = "it is neither a program of this machine nor a script".to_owned();
@@ -222,7 +149,7 @@ impl Starter {
             }
             _ => failed(source),
         })?;
-        Ok(Newborn { rank, child: Some(child), pmi, feed })
+        Ok(Newborn { rank, child: Some(child), pmi })
     }
 
     fn file(&self, rank: u32) -> &Path {
@@ -245,8 +172,8 @@ impl Starter {
                 None => command.env_remove(name),
             };
         }
-        let place = match common.host {
-            Some(OnHost { node, .. }) => {
+        let place = match common.node {
+            Some(node) => {
                 let here = common.plan.here();
                 Place { node, local_rank: rank - here.start, local_size: here.len() as u32 }
             }
@@ -289,30 +216,6 @@ impl Starter {
         );
         Ok((command, ours))
     }
-
-    /// Connects a rank's streams; returns what is to be written to its standard input.
-    fn streams(&self, rank: u32, command: &mut Command, files: Files) -> Option<Feed> {
-        match files {
-            Some([out, err]) => command.stdout(out).stderr(err),
-            None => command.stdout(Stdio::piped()).stderr(Stdio::piped()),
-        };
-        let (stdin, feed) = match &self.spec.stdin {
-            _ if rank != 0 => (Stdio::null(), None),
-            _ if self.common.host.is_some_and(|host| host.has_input) => (Stdio::piped(), None),
-            Stdin::Null => (Stdio::null(), None),
-            Stdin::Bytes(bytes) => (Stdio::piped(), Some(Feed::Bytes(bytes.clone()))),
-            Stdin::Inherit if !rustix::termios::isatty(rustix::stdio::stdin()) => {
-                (Stdio::inherit(), None)
-            }
-            // A terminal stops a process that reads it from another process group than its own.
-            Stdin::Inherit if self.spec.dedicated && in_foreground() => {
-                (Stdio::piped(), Some(Feed::Terminal))
-            }
-            Stdin::Inherit => (Stdio::null(), None),
-        };
-        command.stdin(stdin);
-        feed
-    }
 }
 
 /// Where a rank is, for wrappers that choose a device or a file by it.
@@ -353,8 +256,9 @@ impl Driver<'_> {
         if let (Some(pmi), Some(socket)) = (&self.pmi, newborn.pmi.take()) {
             pmi.add(rank, socket);
         }
-        if let (Some(stdin), Some(feed)) = (pipes.0, newborn.feed.take()) {
-            feed.start(stdin).map_err(failed)?;
+        if let (Some(stdin), Some(flow)) = (pipes.0, self.flow.clone()) {
+            let tell = move |fed| flow.note(rank, fed);
+            self.feeds.start(rank, stdin, tell).map_err(failed)?;
         }
         let out = pipes.1.map(receiver).transpose().map_err(failed)?;
         let err = pipes.2.map(receiver).transpose().map_err(failed)?;
@@ -366,106 +270,33 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Reads what ranks of other hosts print; to their files, if they have some.
-    pub(super) fn read_hosts(
-        &mut self,
-        streams: Streams,
-        files: Vec<Files>,
-    ) -> Result<(), RunError> {
-        let what = "starting a thread for output files";
-        let writer = write_files().map_err(|source| RunError::System { what, source })?;
-        let mut files: Vec<_> = files.into_iter().flatten().flatten().map(Some).collect();
+    /// Reads what ranks of other hosts print.
+    pub(super) fn read_hosts(&mut self, streams: Streams) {
         for (rank, stream, relayed) in streams {
-            let file = files.get_mut(rank as usize * 2 + stream as usize).and_then(Option::take);
-            match file {
-                Some(file) => _ = self.readers.spawn(keep(relayed, Arc::new(file), writer.clone())),
-                None => self.read(rank, stream, Source::Host(relayed)),
-            }
+            self.read(rank, stream, Source::Host(relayed));
         }
-        Ok(())
     }
 
-    /// Has a stream of a rank printed, and its end kept.
+    /// Has a stream of a rank printed, or written to its file, and its end kept.
     fn read(&mut self, rank: u32, stream: Stream, source: Source) {
-        let label = (self.spec.label && self.spec.output == Output::Forward).then_some(rank);
-        let lines = Lines::new(label, line_limit(self.spec.ranks));
+        let file = self.files.take(rank, stream);
+        let sink = self.files.are_besides().then(|| self.sink.clone());
+        let is_text = self.spec.output == Output::Forward || file.is_some();
+        let clock: Option<Clock> = (self.spec.timestamp && is_text).then_some(stamp::now);
+        let front = Front::new(clock, (self.spec.label && is_text).then_some(rank));
+        let limit = match (&sink, front.is_empty(), clock) {
+            // Nothing is between the bytes of a file.
+            (None, true, _) => 0,
+            // The two streams of a rank that is alone may be mixed as they come, but for times.
+            (.., Some(_)) => line_limit(self.spec.ranks.max(2)),
+            _ => line_limit(self.spec.ranks),
+        };
         let of_errors = self.error_tails.get(rank as usize).filter(|_| stream == Stream::Err);
         let tails = self.tails.get(rank as usize).into_iter().chain(of_errors);
         let tails = tails.map(Arc::clone).collect();
-        let (sink, stop) = (self.sink.clone(), self.stop.subscribe());
-        self.readers.spawn(forward((rank, stream), source, lines, tails, sink, stop));
-    }
-}
-
-/// Bytes for a file, and the task that waits until they are there.
-struct Writing {
-    file: Arc<File>,
-    bytes: Vec<u8>,
-    done: oneshot::Sender<()>,
-}
-
-/// Starts a thread that writes to files, which may block. Where a file system is full, the rest is
-/// lost, as of ranks that write it themselves.
-fn write_files() -> std::io::Result<mpsc::Sender<Writing>> {
-    let (sender, writings) = mpsc::channel::<Writing>();
-    let write = move || {
-        for Writing { file, bytes, done } in writings {
-            let _ = (&*file).write_all(&bytes);
-            // Fails when the task waits no more.
-            let _ = done.send(());
-        }
-    };
-    std::thread::Builder::new().name("files".into()).spawn(write)?;
-    Ok(sender)
-}
-
-/// Has a stream written to a file, piece by piece.
-async fn keep(mut relayed: Relayed, file: Arc<File>, to: mpsc::Sender<Writing>) {
-    while let Some(bytes) = relayed.next().await {
-        let (done, written) = oneshot::channel();
-        let writing = Writing { file: Arc::clone(&file), bytes, done };
-        if to.send(writing).is_err() || written.await.is_err() {
-            return;
-        }
-        relayed.taken();
-    }
-}
-
-/// Whether the terminal on standard input lets this process read.
-pub(super) fn in_foreground() -> bool {
-    rustix::termios::tcgetpgrp(rustix::stdio::stdin()) == Ok(rustix::process::getpgrp())
-}
-
-/// What rank 0 reads through a pipe.
-#[derive(Debug)]
-enum Feed {
-    Bytes(Vec<u8>),
-    Terminal,
-}
-
-impl Feed {
-    /// Writes it from a thread that may block; it ends with the pipe, or with this process.
-    fn start(self, mut to: ChildStdin) -> std::io::Result<()> {
-        let feed = move || {
-            // Fails when the rank does not want to read more.
-            let _ = match self {
-                Feed::Bytes(bytes) => to.write_all(&bytes),
-                Feed::Terminal => copy_terminal(&mut to),
-            };
-        };
-        std::thread::Builder::new().name("input".into()).spawn(feed).map(drop)
-    }
-}
-
-fn copy_terminal(to: &mut ChildStdin) -> std::io::Result<()> {
-    let mut line = [0; 4096];
-    loop {
-        match rustix::io::read(rustix::stdio::stdin(), &mut line) {
-            Ok(0) => return Ok(()),
-            Ok(count) => to.write_all(&line[..count])?,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+        let outlet = Outlet { of: (rank, stream), sink, file };
+        let (lines, stop) = (Lines::new(front, limit), self.stop.subscribe());
+        self.readers.spawn(forward(source, lines, tails, outlet, stop));
     }
 }
 

@@ -10,7 +10,7 @@ use super::machine::Cause;
 use super::output::lock;
 use super::report::{Ending, Failure, How, LostOutput};
 use super::spec::OnFailure;
-use super::{cpus, groups, look, signals, start};
+use super::{cpus, groups, look, signals};
 
 impl Driver<'_> {
     pub(super) fn ending(&self) -> Ending {
@@ -29,11 +29,9 @@ impl Driver<'_> {
                 };
                 let mut failure = Failure { rank, how, tail: String::new() };
                 let failed = failure.failed();
-                let tail = match &self.spec.output_dir {
-                    Some(folder) => start::file_tail(folder, failed),
-                    None => self.tails.get(failed as usize).map(|tail| lock(tail).text()),
-                };
-                failure.tail = tail.unwrap_or_default();
+                let tail = self.files.tail(failed);
+                let printed = || self.tails.get(failed as usize).map(|tail| lock(tail).text());
+                failure.tail = tail.or_else(printed).unwrap_or_default();
                 Ending::Failed(failure)
             }
         }
@@ -58,15 +56,8 @@ impl Driver<'_> {
             Ending::Success | Ending::OutputClosed => String::new(),
             Ending::Failed(failure) => {
                 let Failure { rank, how, .. } = failure;
-                let printed = match &self.spec.output_dir {
-                    Some(folder) if start::is_full(folder) => {
-                        format!("; what it printed is cut short: {} is full", folder.display())
-                    }
-                    Some(folder) => format!(
-                        "; see {}{}",
-                        start::file_names(folder, failure.failed()),
-                        start::last_words(folder, failure.failed()),
-                    ),
+                let printed = match self.files.say(failure.failed()) {
+                    Some(said) => said,
                     // The others may have printed much since.
                     None if how.is_crash() && self.spec.ranks > 1 => {
                         let tail = self.error_tails.get(*rank as usize);
@@ -100,7 +91,7 @@ impl Driver<'_> {
                 format!("the job was ended by {}{}", signals::name(*signal), self.last_words())
             }
             Ending::OutputFailed(why) => {
-                format!("standard output cannot be written: {why}; the job was ended")
+                format!("{why}; the job was ended")
             }
             Ending::OutputLost(all) => lines_of(all),
         };

@@ -55,14 +55,16 @@ impl Topology {
     fn places(&self, bind: Bind, map_by: MapBy) -> Vec<Vec<u32>> {
         let mut all: Vec<(usize, &Cpu)> = self.0.iter().map(|cpu| (0, cpu)).collect();
         all.sort_by_key(|(_, cpu)| (cpu.socket, cpu.numa, cpu.core, cpu.number));
-        // All cores come before the second thread of any.
-        number_within(&mut all, |cpu| cpu.core);
-        if bind != Bind::Thread {
-            all.retain(|(thread, _)| *thread == 0);
+        if map_by != MapBy::Thread {
+            // All cores come before the second thread of any.
+            number_within(&mut all, |cpu| cpu.core);
+            if bind != Bind::Thread {
+                all.retain(|(thread, _)| *thread == 0);
+            }
+            all.sort_by_key(|(thread, _)| *thread);
         }
-        all.sort_by_key(|(thread, _)| *thread);
         match map_by {
-            MapBy::Core => {}
+            MapBy::Thread | MapBy::Core => {}
             MapBy::Socket => deal(&mut all, |cpu| cpu.socket),
             MapBy::Numa => deal(&mut all, |cpu| cpu.numa),
         }
@@ -131,6 +133,17 @@ mod tests {
         let cores = places(&ALL, Bind::Core, MapBy::Core);
         assert_eq!(cores, [[0, 4], [1, 5], [2, 6], [3, 7]]);
         assert!(super::places(&ALL, Bind::None, MapBy::Core).is_empty());
+    }
+
+    #[test]
+    fn threads_of_a_core_follow_each_other_where_ranks_are_mapped_by_thread() {
+        let threads = places(&ALL, Bind::Thread, MapBy::Thread);
+        assert_eq!(threads, [[0], [4], [1], [5], [2], [6], [3], [7]]);
+        let cores = places(&ALL, Bind::Core, MapBy::Thread);
+        assert_eq!(cores, [[0, 4], [0, 4], [1, 5], [1, 5], [2, 6], [2, 6], [3, 7], [3, 7]]);
+        let sockets = places(&ALL, Bind::Socket, MapBy::Thread);
+        assert_eq!(sockets[..4], [[0, 1, 4, 5]; 4]);
+        assert_eq!(places(&[1, 4, 5, 7], Bind::Thread, MapBy::Thread), [[4], [1], [5], [7]]);
     }
 
     #[test]

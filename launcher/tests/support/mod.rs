@@ -232,3 +232,68 @@ pub(crate) fn mark(name: &str) -> String {
 pub(crate) fn send(pid: Pid, signal: Signal) {
     kill_process(pid, signal).unwrap();
 }
+
+/// A remote shell that is a script: it runs the agent on this machine, with an environment and a
+/// session of its own.
+pub(crate) const SHELL: &str = "\
+#!/bin/sh
+cd /
+exec setsid --wait env -i PATH=\"$PATH\" sh -c \"exec $2\"
+";
+
+/// Where two ranks of a job may be.
+pub(crate) const WAYS: [&str; 4] = ["one machine", "nodes", "hosts", "hosts that join"];
+
+/// What became of a job.
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: Vec<u8>,
+    pub(crate) err: String,
+}
+
+/// Runs a job of two ranks in one of the [`WAYS`], on hosts `a` and `b` if on several, and has it
+/// read that.
+pub(crate) fn run_in(way: &str, rest: &[&str], input: &[u8]) -> Ran {
+    let (folder, shell) = remote_shell(SHELL);
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "x".repeat(32)).unwrap();
+    std::fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
+    let (shell, secret) = (shell.to_str().unwrap(), secret.to_str().unwrap());
+    let start = |options: &[&str]| Running::start(&[options, &["--oversubscribe"], rest].concat());
+    let mut hosts = Vec::new();
+    let job = match way {
+        "one machine" => start(&["-n", "2"]),
+        "nodes" => start(&["--nodes", "2x1"]),
+        "hosts" => start(&["--hosts", "a:1,b:1", "--ssh-command", shell]),
+        _ => {
+            let at = ["serve", "--joins", "2", "--listen", "127.0.0.1:0", "--secret-file", secret];
+            let mut job = start(&[&at[..], &["-n", "2"]].concat());
+            let mut said = String::new();
+            job.stderr.read_line(&mut said).unwrap();
+            let address = said.split_once("`rma-run join ").expect(&said).1;
+            let address = address.split(' ').next().unwrap();
+            let join = ["join", address, "--secret-file", secret, "--name"];
+            hosts = ["a", "b"].map(|name| Running::start(&[&join[..], &[name]].concat())).into();
+            job
+        }
+    };
+    let ran = job.ran(input);
+    drop(hosts);
+    ran
+}
+
+impl Running {
+    /// Gives it that to read, and waits for its end.
+    pub(crate) fn ran(mut self, input: &[u8]) -> Ran {
+        let Running { child, stdout, stderr } = &mut self;
+        let mut stdin = child.stdin.take().unwrap();
+        let (mut out, mut err) = (Vec::new(), String::new());
+        std::thread::scope(|scope| {
+            // It need not read that.
+            scope.spawn(move || drop(std::io::Write::write_all(&mut stdin, input)));
+            scope.spawn(|| stderr.read_to_string(&mut err).unwrap());
+            stdout.read_to_end(&mut out).unwrap();
+        });
+        Ran { code: child.wait().unwrap().code(), out, err }
+    }
+}

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 
 use super::super::bootstrap::{self, Plan};
 use super::super::driver::{Input, until};
+use super::super::input::{self, Fed, Feeds};
 use super::super::machine::{ENDING, Event, Exit};
 use super::super::output::{Stream, receiver};
 use super::super::pmi::Pmi;
@@ -25,13 +26,13 @@ use super::super::processes::Processes;
 use super::super::query;
 use super::super::report::{RunError, nonzero};
 use super::super::spec::{Program, Spec};
-use super::super::start::{self, Newborn, OnHost, Starter};
+use super::super::start::{self, Newborn, Starter};
 use super::super::{capacity, cpus, groups, program, signals, topology};
 use super::address;
 use super::branch::Shells;
 use super::copy::Copier;
 use super::seal::{Opener, Sealer};
-use super::streams::{StreamOfRank, feed, relay};
+use super::streams::{StreamOfRank, relay};
 use super::talk::{BEAT, Order, Print, Task, TaskProgram, WINDOW, Word};
 use super::voice::{self, Spoken, Voice, complain, listen};
 use crate::bulletin;
@@ -386,9 +387,8 @@ struct Agent {
     stop: watch::Sender<bool>,
     /// Bytes that may be sent of each stream.
     windows: HashMap<StreamOfRank, Arc<Semaphore>>,
-    input: Option<mpsc::Sender<Vec<u8>>>,
-    /// What came of it before rank 0 was started.
-    early_input: Vec<Vec<u8>>,
+    /// Pipes to ranks that read what the launcher sends.
+    feeds: Feeds,
     oom_kills: u64,
     heard: Instant,
     is_paused: bool,
@@ -431,13 +431,16 @@ impl Agent {
                 descriptors: descriptors.ranks,
                 bulletin: (Arc::clone(&bulletin), named),
                 oom_score: start::oom_score(),
-                host: Some(OnHost { node: task.host, has_input: task.has_input }),
+                input: task.input.map_or(input::Streams::Nothing, input::Streams::Piped),
+                node: Some(task.host),
             },
-            files: (0..task.ranks).map(|_| None).collect(),
+            files: (0..task.ranks).map(|_| [None, None]).collect(),
             warden: processes.warden(),
             inputs: sender.clone(),
             hold: held,
         };
+        let here = task.first..task.first + task.ranks;
+        let feeds = task.input.map_or_else(Feeds::default, |readers| Feeds::new(here, readers));
         Ok(Agent {
             task,
             voice,
@@ -457,8 +460,7 @@ impl Agent {
             readers: JoinSet::new(),
             stop: watch::Sender::new(false),
             windows: HashMap::new(),
-            input: None,
-            early_input: Vec::new(),
+            feeds,
             oom_kills: groups::oom_kills(),
             heard: Instant::now(),
             is_paused: false,
@@ -546,7 +548,7 @@ impl Agent {
         }
         // No launcher reads any more what ranks print.
         self.windows.values().for_each(|window| window.close());
-        self.input = None;
+        self.feeds.cut();
     }
 
     /// This host ends before the job does: its ranks hear that all others are gone, and are ended.
@@ -626,11 +628,7 @@ impl Agent {
                     window.add_permits(bytes.min(WINDOW) as usize);
                 }
             }
-            Order::Input { bytes } => match &self.input {
-                // Fails when rank 0 is gone.
-                Some(input) => _ = input.send(bytes),
-                None => self.early_input.push(bytes),
-            },
+            Order::Input { bytes } => self.feeds.pass(&bytes),
             Order::Met { pairs } => {
                 if let Some(pmi) = &self.pmi {
                     pmi.met(pairs);
@@ -737,6 +735,7 @@ impl Agent {
 
     fn exited(&mut self, rank: u32, exit: Exit) {
         self.running.retain(|other| *other != rank);
+        self.feeds.end(rank);
         self.pmi.iter().for_each(|pmi| pmi.gone(rank));
         let killed = exit == Exit::Signal(Signal::KILL.as_raw());
         if killed && groups::oom_kills() > self.oom_kills {
@@ -761,11 +760,12 @@ impl Agent {
             pmi.add(rank, socket);
         }
         if let Some(stdin) = pipes.0 {
-            let early = std::mem::take(&mut self.early_input);
-            self.input = Some(feed(stdin, self.voice.clone())?);
-            for bytes in early {
-                self.input.iter().for_each(|input| _ = input.send(bytes.clone()));
-            }
+            let voice = self.voice.clone();
+            let tell = move |fed| match fed {
+                Fed::Took(bytes) => voice.say(&Word::InputTaken { rank, bytes }),
+                Fed::Ended => voice.say(&Word::InputEnded { rank }),
+            };
+            self.feeds.start(rank, stdin, tell)?;
         }
         let out = pipes.1.map(receiver).transpose()?;
         let err = pipes.2.map(receiver).transpose()?;

@@ -1,55 +1,45 @@
-//! The input of rank 0, when that is on another host.
+//! What ranks of other hosts read.
 
-use std::io::Read;
-use std::sync::mpsc;
+use std::sync::Arc;
 
-use tokio::sync::mpsc::UnboundedSender;
-
-use super::super::spec::{Spec, Stdin};
-use super::super::start::in_foreground;
+use super::super::driver::Input;
+use super::super::input::{Fed, Flow, Source, passed_on, pour};
+use super::super::spec::{Readers, Spec};
+use super::Hosts;
 use super::talk::Order;
 
-/// Bytes of it that are on their way at most.
-const INPUT_WINDOW: usize = 64 << 10;
-
-/// What rank 0 is to read.
-pub(super) fn input_of(spec: &Spec) -> Option<Box<dyn Read + Send>> {
-    match &spec.stdin {
-        Stdin::Null => None,
-        Stdin::Bytes(bytes) => Some(Box::new(std::io::Cursor::new(bytes.clone()))),
-        // A terminal stops a process that reads it from the background.
-        Stdin::Inherit
-            if rustix::termios::isatty(rustix::stdio::stdin())
-                && !(spec.dedicated && in_foreground()) =>
-        {
-            None
-        }
-        Stdin::Inherit => {
-            let input = rustix::io::dup(rustix::stdio::stdin()).ok()?;
-            Some(Box::new(std::fs::File::from(input)))
-        }
-    }
+/// What is passed on to ranks of a job, and to which, if something is.
+pub(super) fn of(spec: &Spec) -> (Option<Source>, Option<Readers>) {
+    let input = passed_on(spec);
+    let readers = input.is_some().then_some(spec.readers);
+    (input, readers)
 }
 
-/// Sends it, as much as there is room for on the way.
-pub(super) fn read_input(
-    mut input: Box<dyn Read + Send>,
-    takes: &mpsc::Receiver<usize>,
-    orders: &UnboundedSender<Order>,
-) {
-    let mut room = INPUT_WINDOW;
-    let mut piece = [0; 4096];
-    loop {
-        while room < piece.len() {
-            let Ok(taken) = takes.recv() else { return };
-            room += taken;
-        }
-        room += takes.try_iter().sum::<usize>();
-        // What cannot be read is at its end.
-        let count = input.read(&mut piece).unwrap_or(0);
-        if orders.send(Order::Input { bytes: piece[..count].to_vec() }).is_err() || count == 0 {
-            return;
-        }
-        room -= count;
+impl Hosts {
+    /// Passes on what ranks read, as far as these are.
+    pub(super) fn pour_input(&mut self) {
+        let (Some(input), Some(flow)) = (self.input.take(), self.flow()) else { return };
+        let to = self.links.iter().map(|link| (link.part.range(), link.orders.clone()));
+        let (to, reading): (Vec<_>, _) = (to.collect(), Arc::clone(&flow));
+        let pass = move |piece: &[u8]| {
+            // One of which no rank reads does not say how far it is.
+            for (_, orders) in to.iter().filter(|(ranks, _)| reading.is_read_by(ranks.clone())) {
+                // Fails for a host that is gone.
+                let _ = orders.send(Order::Input { bytes: piece.to_vec() });
+            }
+        };
+        // Without the thread, ranks read nothing.
+        let _ = pour(input, flow, pass);
+    }
+
+    /// How far ranks are in what they read, if that is passed on to them.
+    pub(in super::super) fn flow(&self) -> Option<Arc<Flow>> {
+        self.flow.clone()
+    }
+
+    /// A rank has got further in it.
+    pub(super) fn note_input(&self, rank: u32, fed: Fed) -> Option<Input> {
+        self.flow.iter().for_each(|flow| flow.note(rank, fed));
+        None
     }
 }

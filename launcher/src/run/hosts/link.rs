@@ -706,7 +706,7 @@ mod tests {
     fn task() -> Task {
         let remote = super::super::Remote::new(Vec::new());
         let spec = super::super::super::spec::Spec::new("true", 1);
-        let (task, _) = super::super::task::of_all(&spec, &remote, "job", &[], false).unwrap();
+        let (task, _) = super::super::task::of_all(&spec, &remote, "job", &[], None).unwrap();
         Task { ranks: 1, ..task }
     }
 

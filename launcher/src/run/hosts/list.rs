@@ -27,7 +27,7 @@ pub struct HostPart {
 
 impl HostPart {
     /// Its ranks.
-    pub(super) fn range(&self) -> Range<u32> {
+    pub(in super::super) fn range(&self) -> Range<u32> {
         self.first..self.first + self.ranks
     }
 }

@@ -25,11 +25,10 @@ mod voice;
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use rustix::net::{Shutdown, shutdown};
@@ -39,13 +38,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::copy::Sources;
-use self::input::{input_of, read_input};
 use self::link::{Answered, Ended, Outlets, Said, Stream};
 use self::remote::shown;
 use self::talk::{Order, Task, Word};
 use self::tree::{Stem, Wires};
 use super::cpus::ranges;
 use super::driver::Input;
+use super::input::{Fed, Flow, Source};
 use super::machine::{Event, Exit, PARTING_GRACE};
 use super::processes::Processes;
 use super::program;
@@ -161,9 +160,10 @@ pub(super) struct Hosts {
     stops: u32,
     /// How often hosts were asked what they see.
     looks: u32,
-    /// Input of rank 0, which is read when there is room on its way.
-    input: Option<(Box<dyn Read + Send>, mpsc::Receiver<usize>)>,
-    taken: Option<mpsc::Sender<usize>>,
+    /// What is passed on to ranks, from their start on.
+    input: Option<Source>,
+    /// How far they are in it, if something is.
+    flow: Option<Arc<Flow>>,
     /// What is copied to hosts, if that is wanted.
     sources: Sources,
     is_started: bool,
@@ -230,15 +230,15 @@ impl Hosts {
     ) -> Result<(Hosts, Streams), RunError> {
         let system = |what| move |source| RunError::System { what, source };
         let agent = std::env::current_exe().map_err(system("asking where rma-run is"))?;
-        let input = input_of(spec);
-        let (task, programs) = task::of_all(spec, remote, name, files, input.is_some())?;
+        let (input, readers) = input::of(spec);
+        let (task, programs) = task::of_all(spec, remote, name, files, readers)?;
         let mut hosts = Hosts::unconnected(&remote.hosts);
-        let (taken, takes) = mpsc::channel();
+        hosts.flow = readers.map(|readers| Arc::new(Flow::new(spec.ranks, readers)));
+        hosts.input = input;
         hosts.inputs = Some(inputs.clone());
         if remote.copy {
             hosts.sources = Sources::open(files)?;
         }
-        (hosts.taken, hosts.input) = (Some(taken), input.map(|input| (input, takes)));
         let mut streams = Vec::new();
         for ((host, part), wires) in (0..).zip(&remote.hosts).zip(tree::wires(remote)) {
             let task = Task {
@@ -298,7 +298,7 @@ impl Hosts {
             stops: 0,
             looks: 0,
             input: None,
-            taken: None,
+            flow: None,
             sources: Sources::default(),
             is_started: false,
             is_held: false,
@@ -337,11 +337,6 @@ impl Hosts {
                 link.has_started = true;
                 return self.start_ended();
             }
-            Word::InputTaken { bytes } => {
-                // Fails when there is no input any more.
-                self.taken.iter().for_each(|taken| _ = taken.send(bytes as usize));
-                return Vec::new();
-            }
             Word::Note { text } => return vec![Input::Note(text)],
             // One that is ready has its programs.
             Word::Lacks { .. } if link.is_ready => return Vec::new(),
@@ -362,7 +357,9 @@ impl Hosts {
             | Word::Disconnected { rank }
             | Word::Exited { rank, .. }
             | Word::CoreDumped { rank }
-            | Word::OutOfMemory { rank } => rank,
+            | Word::OutOfMemory { rank }
+            | Word::InputTaken { rank, .. }
+            | Word::InputEnded { rank } => rank,
             Word::Pmi {
                 told:
                     Told::Began { rank }
@@ -446,6 +443,8 @@ impl Hosts {
             }
             Word::CoreDumped { .. } => return Some(Input::CoreDumped(rank)),
             Word::OutOfMemory { .. } => return Some(Input::OutOfMemory(rank)),
+            Word::InputTaken { bytes, .. } => return self.note_input(rank, Fed::Took(bytes)),
+            Word::InputEnded { .. } => return self.note_input(rank, Fed::Ended),
             _ => return None,
         };
         Some(Input::Event(event))
@@ -495,12 +494,7 @@ impl Hosts {
         }
         self.is_started = true;
         self.order(|| Order::Start);
-        let first = self.links.first().map(|link| link.orders.clone());
-        if let (Some(orders), Some((input, takes))) = (first, self.input.take()) {
-            // Without the thread, rank 0 reads nothing.
-            let read = move || read_input(input, &takes, &orders);
-            let _ = std::thread::Builder::new().name("input".into()).spawn(read);
-        }
+        self.pour_input();
     }
 
     /// What there is to say of the hosts once ranks are started there: whether they share CPUs, and
@@ -693,6 +687,7 @@ impl Hosts {
 mod tests {
     use super::*;
     use crate::wire::FromLauncher;
+    use std::io::Read;
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
     /// Hosts `a` and `b` of so many ranks, and what is ordered there.

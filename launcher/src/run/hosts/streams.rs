@@ -1,8 +1,7 @@
-//! Streams of ranks of this host: what rank 0 reads, and what ranks print.
+//! What ranks of this host print.
 
-use std::io::{self, Write};
-use std::process::ChildStdin;
-use std::sync::{Arc, mpsc};
+use std::io;
+use std::sync::Arc;
 
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::{Semaphore, watch};
@@ -13,23 +12,6 @@ use super::voice::Voice;
 
 /// A rank, and whether it is its standard error.
 pub(super) type StreamOfRank = (u32, bool);
-
-/// Writes what comes to rank 0's standard input, from a thread that may block; tells what was
-/// taken.
-pub(super) fn feed(mut to: ChildStdin, voice: Voice) -> io::Result<mpsc::Sender<Vec<u8>>> {
-    let (sender, bytes) = mpsc::channel::<Vec<u8>>();
-    let feed = move || {
-        for bytes in bytes {
-            // Fails when the rank does not want to read more; nothing is the end.
-            if bytes.is_empty() || to.write_all(&bytes).is_err() {
-                return;
-            }
-            voice.say(&Word::InputTaken { bytes: bytes.len() as u32 });
-        }
-    };
-    std::thread::Builder::new().name("input".into()).spawn(feed)?;
-    Ok(sender)
-}
 
 /// Sends what a rank prints, as much as there is room for; a pipe that is silent once the job is
 /// over is of no rank. Once there is no launcher any more, what is printed is thrown away: ranks

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::super::query::Seen;
-use super::super::spec::{Bind, MapBy};
+use super::super::spec::{Bind, MapBy, Readers};
 use crate::Job;
 use crate::client::Fate;
 use crate::codec::{wire_enum, wire_struct};
@@ -12,9 +12,9 @@ use crate::pmi::server::{Offer, Pairs, Told};
 use crate::wire::{self, RANKS_MAX};
 
 /// Changes whenever a message does.
-pub(super) const VERSION: u32 = 9;
+pub(super) const VERSION: u32 = 10;
 /// First line of an agent; what a login shell prints before it is skipped.
-pub(super) const GREETING: &str = "rma-run agent 9";
+pub(super) const GREETING: &str = "rma-run agent 10";
 /// What an agent of any version begins with.
 pub(super) const ANY_GREETING: &str = "rma-run agent ";
 /// How often each side says that it is there.
@@ -54,8 +54,8 @@ pub(super) struct Task {
     pub(super) kill_after: Duration,
     /// Silence after which the other side is taken for gone.
     pub(super) silence: Duration,
-    /// Rank 0 reads what the launcher sends.
-    pub(super) has_input: bool,
+    /// Ranks that read what the launcher sends, if it does; perhaps on other hosts.
+    pub(super) input: Option<Readers>,
     /// What the launcher's own file is.
     pub(super) launcher_print: Print,
     /// Programs that are not there, or of another build, are to be copied.
@@ -94,7 +94,7 @@ pub(super) enum Order {
     Answer { ranks: Vec<u32>, frame: Vec<u8> },
     /// So much of a rank's output was taken.
     Taken { rank: u32, is_err: bool, bytes: u32 },
-    /// For rank 0's standard input; nothing is its end.
+    /// For the standard input of ranks that read; nothing is its end.
     Input { bytes: Vec<u8> },
     /// I am here.
     Beat,
@@ -188,9 +188,14 @@ pub(in super::super) enum Word {
         rank: u32,
         is_err: bool,
     },
-    /// Rank 0 has taken so much of its input.
+    /// It has taken so much of its input.
     InputTaken {
-        bytes: u32,
+        rank: u32,
+        bytes: u64,
+    },
+    /// It takes no more of it.
+    InputEnded {
+        rank: u32,
     },
     Note {
         text: String,
@@ -249,7 +254,7 @@ wire_struct!(Task {
     map_by,
     kill_after,
     silence,
-    has_input,
+    input,
     launcher_print,
     copies,
     pmi,
@@ -290,7 +295,7 @@ wire_enum!(Word {
     11 = OutOfMemory { rank: rank },
     12 = Output { rank: rank, is_err: is_err, bytes: bytes },
     13 = OutputEnded { rank: rank, is_err: is_err },
-    14 = InputTaken { bytes: bytes },
+    14 = InputTaken { rank: rank, bytes: bytes },
     15 = Note { text: text },
     16 = Stranger { why: why },
     17 = Beat {},
@@ -303,6 +308,7 @@ wire_enum!(Word {
     24 = Unopened { host: host, why: why },
     25 = Shut { host: host, status: status },
     26 = Lacks { first: first, at: at },
+    27 = InputEnded { rank: rank },
 });
 
 impl Task {

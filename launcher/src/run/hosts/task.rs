@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use super::super::report::RunError;
-use super::super::spec::{Program, Spec};
+use super::super::spec::{Program, Readers, Spec};
 use super::super::{pmi, program};
 use super::Remote;
 use super::talk::{Print, Prints, Task, TaskProgram};
@@ -34,7 +34,7 @@ pub(super) fn of_all(
     remote: &Remote,
     name: &str,
     programs: &[program::Found],
-    has_input: bool,
+    input: Option<Readers>,
 ) -> Result<(Task, Vec<TaskProgram>), RunError> {
     let system = |what| move |source| RunError::System { what, source };
     let own = Print::of(Path::new("/proc/self/exe")).map_err(system("reading rma-run"))?;
@@ -53,7 +53,7 @@ pub(super) fn of_all(
         map_by: spec.map_by,
         kill_after: spec.kill_after,
         silence: remote.silence,
-        has_input,
+        input,
         launcher_print: own,
         copies: remote.copy,
         pmi: pmi::offer(spec, name, remote.hosts.iter().map(|part| part.ranks)),

@@ -1,7 +1,8 @@
 //! A control group with a limit of memory, which processes enter and leave.
+use rma_launcher::run::memory_group;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A group below the one of the process that made it, removed with the value.
 pub(crate) struct MemoryGroup {
@@ -29,10 +30,8 @@ impl MemoryGroup {
 
     /// The one that a process of the same group has made.
     pub(crate) fn of(name: &str) -> io::Result<Self> {
-        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-        let groups = fs::read_to_string("/proc/self/cgroup")?;
-        let parent = folder(&mounts, &groups);
-        let parent = parent.ok_or_else(|| io::Error::other("there are no groups of memory"))?;
+        let parent =
+            memory_group().ok_or_else(|| io::Error::other("there are no groups of memory"))?;
         Ok(Self { folder: parent.join(name), parent, is_owner: false })
     }
 
@@ -68,55 +67,5 @@ impl Drop for MemoryGroup {
             _ = self.leave();
             _ = fs::remove_dir(&self.folder);
         }
-    }
-}
-
-/// The folder of the process's group that has to do with memory, by its mounts and its groups.
-fn folder(mounts: &str, groups: &str) -> Option<PathBuf> {
-    let mut found = groups.lines().filter_map(|line| {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (fields.next()?, fields.next()?);
-        // Version 1 names its controllers; version 2 has one line, without any.
-        let is_first = controllers.split(',').any(|name| name == "memory");
-        let mount = mounts.lines().find_map(|line| mount(line, is_first))?;
-        let path = Path::new(path).strip_prefix(mount.0).ok()?;
-        (is_first || controllers.is_empty()).then(|| (is_first, Path::new(mount.1).join(path)))
-    });
-    // With both, version 1 has the memory.
-    let all: Vec<_> = found.by_ref().collect();
-    all.into_iter().max_by_key(|(is_first, _)| *is_first).map(|(_, folder)| folder)
-}
-
-/// Root and place of a mount, if it is one of that version.
-fn mount(line: &str, is_first: bool) -> Option<(&str, &str)> {
-    let (before, after) = line.split_once(" - ")?;
-    let mut fields = before.split(' ').skip(3);
-    let (root, place) = (fields.next()?, fields.next()?);
-    let mut fields = after.split(' ');
-    let (kind, options) = (fields.next()?, fields.nth(1)?);
-    let fits = match is_first {
-        true => kind == "cgroup" && options.split(',').any(|option| option == "memory"),
-        false => kind == "cgroup2",
-    };
-    fits.then_some((root, place))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const BOTH: &str = "30 1 0:1 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
-        31 1 0:2 /outer /sys/fs/cgroup/memory rw shared:7 - cgroup cgroup rw,memory\n\
-        32 1 0:3 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
-
-    #[test]
-    fn the_group_with_memory_is_found() {
-        let of = |groups| folder(BOTH, groups);
-        let first = "5:cpu:/x\n4:memory:/outer/a b\n0::/y\n";
-        assert_eq!(of(first), Some("/sys/fs/cgroup/memory/a b".into()));
-        assert_eq!(of("0::/y\n"), Some("/sys/fs/cgroup/unified/y".into()));
-        assert_eq!(of("4:memory:/elsewhere\n"), None, "outside of what is mounted");
-        assert_eq!(of("5:cpu:/x\n"), None);
-        assert_eq!(folder("", first), None);
     }
 }

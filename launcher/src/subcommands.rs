@@ -3,29 +3,46 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use rma_launcher::run::doctor::{self, Health};
 use rma_launcher::run::query::{self, QueryError, Stage, Top, Why};
+use rma_launcher::run::{self, Fill, Remote, doctor};
 
 use crate::joins::{self, JoinJob, Serve};
-use crate::{pages, parse_seconds, print};
+use crate::{complain, pages, parse_seconds, print};
 
 /// From one look at a job to the next.
 const INTERVAL: &str = "1";
 /// Lines of a terminal that hold no rank.
 const BESIDES: usize = 5;
 
-/// Examines this machine, by trying what a job needs
+/// Examines this machine, or hosts, by trying what a job needs; fails where one cannot run
 #[derive(Debug, Parser)]
 #[command(name = "rma-run doctor")]
 struct Doctor {
-    /// Print an array of objects, for programs
+    /// Print an array of objects, or with hosts an object, for programs
     #[arg(long)]
     json: bool,
+
+    /// Examine those hosts, written as for a job: "a:2,b:2"
+    #[arg(long, value_name = "LIST")]
+    hosts: Option<String>,
+
+    /// Examine the hosts of FILE
+    #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
+    hostfile: Option<PathBuf>,
+
+    /// What starts a command on a host, instead of ssh
+    #[arg(long, value_name = "CMD")]
+    ssh_command: Option<String>,
+
+    /// A host that has not answered after that time is not reached
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "30")]
+    timeout: Duration,
 }
 
 /// Says what each rank of a job waits for, whom, at which window and how long
@@ -90,7 +107,7 @@ pub(crate) const ALL: &[Subcommand] = &[
     Subcommand { name: "top", run: |args| top(TopJob::parse_from(args)), command: TopJob::command },
     Subcommand {
         name: "doctor",
-        run: |args| doctor(&Doctor::parse_from(args)),
+        run: |args| doctor(Doctor::parse_from(args)),
         command: Doctor::command,
     },
     Subcommand { name: "serve", run: joins::serve, command: Serve::options },
@@ -124,12 +141,48 @@ pub(crate) fn run(args: &[OsString]) -> Option<ExitCode> {
     Some((subcommand.run)(&args[1..]))
 }
 
-fn doctor(asked: &Doctor) -> ExitCode {
-    let findings = doctor::examine();
-    let text = if asked.json { doctor::json(&findings) } else { doctor::text(&findings) };
+fn doctor(asked: Doctor) -> ExitCode {
+    let json = asked.json;
+    let (text, is_bad) = match examined(asked) {
+        Err(why) => Doctor::command().error(ErrorKind::ValueValidation, why).exit(),
+        Ok(None) => {
+            let findings = doctor::examine();
+            let text = if json { doctor::json(&findings) } else { doctor::text(&findings) };
+            (text, doctor::is_bad(&findings))
+        }
+        Ok(Some((remote, patience))) => match doctor::visit(&remote, patience) {
+            Ok(Ok(visits)) => {
+                let text = if json { visits.json() } else { visits.text() };
+                (text, visits.is_bad())
+            }
+            Ok(Err(code)) => return code.into(),
+            Err(error) => {
+                complain(&format!("waiting for hosts failed: {error}"));
+                return ExitCode::FAILURE;
+            }
+        },
+    };
     let printed = print(&text);
-    let bad = findings.iter().any(|finding| finding.health == Health::Bad);
-    if bad { ExitCode::FAILURE } else { printed }
+    if is_bad { ExitCode::FAILURE } else { printed }
+}
+
+/// The hosts that are to be examined, if any are, and how long each may take.
+fn examined(asked: Doctor) -> Result<Option<(Remote, Duration)>, String> {
+    let hosts = match (asked.hosts, asked.hostfile) {
+        (Some(list), _) => run::parse_hosts(&list)?,
+        (None, Some(file)) => run::read_hosts(&file)?,
+        (None, None) if asked.ssh_command.is_some() => {
+            return Err("--ssh-command is for --hosts, which names none".to_owned());
+        }
+        (None, None) => return Ok(None),
+    };
+    let mut remote = Remote::new(run::place(&hosts, None, None, Fill::HostByHost)?);
+    let words = |line: String| line.split_whitespace().map(OsString::from).collect::<Vec<_>>();
+    remote.shell = asked.ssh_command.map(words);
+    if remote.shell.as_ref().is_some_and(Vec::is_empty) {
+        return Err("--ssh-command is empty: name a remote shell".to_owned());
+    }
+    Ok(Some((remote, asked.timeout)))
 }
 
 fn refused(error: &QueryError) -> ExitCode {

@@ -21,7 +21,8 @@ case $1 in
     chatty) echo "Welcome to $1"; printf 'no end of a line';;
     older) echo "rma-run agent 0"; exec cat;;
     altered) sh -c "exec $2" | LC_ALL=C stdbuf -o0 tr A B; exit;;
-    other) set -- "$1" "'${0%/*}/other-build' agent";;
+    other) set -- "$1" "'${0%/*}/other-build' ${2#*\' }";;
+    udp) set -- "$1" "env FI_PROVIDER=udp $2";;
 esac
 [ "$1" = chatty ] && echo
 cd /
@@ -30,6 +31,13 @@ exec setsid --wait env -i PATH="$PATH" LANG=C sh -c "exec $2"
 
 struct Remote {
     folder: tempfile::TempDir,
+}
+
+/// A copy of rma-run that is another build.
+fn other_build(remote: &Remote) {
+    let other = remote.path("other-build");
+    std::fs::copy(env!("CARGO_BIN_EXE_rma-run"), &other).unwrap();
+    std::fs::OpenOptions::new().append(true).open(&other).unwrap().write_all(b"x").unwrap();
 }
 
 impl Remote {
@@ -445,9 +453,7 @@ fn ranks_stop_and_go_on_with_the_launcher() {
 #[test]
 fn hosts_that_cannot_do_their_part_are_named() {
     let remote = Remote::new();
-    let other = remote.path("other-build");
-    std::fs::copy(env!("CARGO_BIN_EXE_rma-run"), &other).unwrap();
-    std::fs::OpenOptions::new().append(true).open(&other).unwrap().write_all(b"x").unwrap();
+    other_build(&remote);
 
     remote.refused("nowhere", 1, "Could not resolve hostname nowhere");
     remote.refused("a,nowhere", 1, "host nowhere: ");
@@ -480,6 +486,135 @@ fn hosts_and_pretended_nodes_do_not_mix() {
     ] {
         let output = job(line);
         assert_eq!(output.status.code(), Some(2), "{line:?}");
+        assert!(stderr(&output).contains(part), "{}", stderr(&output));
+    }
+}
+
+/// What the doctor is called with for those hosts.
+fn doctor(remote: &Remote, hosts: &str, rest: &[&str]) -> std::process::Command {
+    let shell = remote.path("rsh").display().to_string();
+    rma_run(&[&["doctor", "--hosts", hosts, "--ssh-command", &shell], rest].concat())
+}
+
+#[test]
+fn hosts_are_examined_where_their_ranks_would_run() {
+    let remote = Remote::new();
+    let output = doctor(&remote, "a:2", &[]).output().unwrap();
+    succeeds(&output);
+    let text = stdout(&output);
+    let (here, host) = text.split_once("\nhost a:\n").unwrap();
+    assert!(here.starts_with("here:\n") && here.contains("ssh: "), "{text}");
+    for topic in ["versions", "ranks", "peers", "copies", "libfabric", "time"] {
+        assert!(host.contains(&format!("{topic}: ")), "{topic}: {text}");
+    }
+    assert!(!text.contains("differences:") && !text.contains("not tried"), "{text}");
+    let hosts = remote.path("hosts");
+    std::fs::write(&hosts, "a slots=3\n").unwrap();
+    let shell = remote.path("rsh").display().to_string();
+    let line = ["doctor", "--hostfile", hosts.to_str().unwrap(), "--ssh-command", &shell, "--json"];
+    let json = stdout(&job(&line));
+    assert!(json.contains("\"values\": {\"asked\": \"3\"}"), "{json}");
+    // A script that is here has the limits of this process.
+    let limited = "ulimit -n 256 && exec \"$0\" doctor --hosts a:1000 --ssh-command \"$1\"";
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", limited, env!("CARGO_BIN_EXE_rma-run"), &shell]);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stdout(&output).contains("BAD  ranks: 1000 ranks were asked for"), "{output:?}");
+}
+
+#[test]
+fn hosts_that_are_not_reached_or_differ_are_named_by_the_doctor() {
+    let remote = Remote::new();
+    other_build(&remote);
+    let hosts = "a,nowhere,bare,silent,older,other,chatty";
+    let output = doctor(&remote, hosts, &[]).output().unwrap();
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}{}", stderr(&output));
+    for (host, part) in [
+        ("nowhere", "Could not resolve hostname nowhere"),
+        ("bare", "found no rma-run there"),
+        ("silent", "ended before an agent spoke"),
+        ("older", "of another version than here"),
+    ] {
+        let told = text.split_once(&format!("\nhost {host}:\nBAD  not reached: ")).unwrap().1;
+        assert!(told.split("\nhost ").next().unwrap().contains(part), "{host}: {text}");
+    }
+    let differences = text.split_once("\ndifferences:\n").unwrap().1;
+    let build = differences.lines().find(|line| line.starts_with("BAD  versions build: ")).unwrap();
+    assert!(build.contains("(here, a, chatty)") && build.contains("(other)"), "{build}");
+    let json = stdout(&doctor(&remote, hosts, &["--json"]).output().unwrap());
+    let lost = "{\"host\": \"nowhere\", \"reached\": false, \"why\": \"";
+    assert!(json.contains(lost), "{json}");
+    assert!(json.contains("{\"topic\": \"versions build\", \"health\": \"bad\""), "{json}");
+}
+
+/// Where there is no libfabric, that is what is bad on both.
+#[test]
+fn the_doctor_hears_of_libfabric_what_ranks_of_a_host_would() {
+    let remote = Remote::new();
+    let output = doctor(&remote, "a,udp", &[]).output().unwrap();
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    if text.contains("BAD  libfabric: libfabric cannot be loaded") {
+        return;
+    }
+    let provider = text.lines().find(|line| line.starts_with("BAD  libfabric provider: "));
+    let provider = provider.unwrap_or_else(|| panic!("{text}"));
+    assert!(provider.contains("udp") && provider.contains("(udp); "), "{provider}");
+    // Variables of libfabric go to hosts, as they go to ranks.
+    let mut command = doctor(&remote, "a,b", &[]);
+    let output = command.env("FI_PROVIDER", "udp").output().unwrap();
+    let text = stdout(&output);
+    let by = text.lines().filter(|line| line.contains("ranks reach other hosts by udp"));
+    assert_eq!((output.status.code(), by.count()), (Some(0), 2), "{text}");
+}
+
+#[test]
+fn a_host_that_takes_too_long_is_not_reached_and_leaves_nothing() {
+    let remote = Remote::new();
+    let let_in = remote.path("let-in");
+    assert!(std::process::Command::new("mkfifo").arg(&let_in).status().unwrap().success());
+    let mark = mark("doctor-slow");
+    let (name, value) = mark.split_once('=').unwrap();
+    let mut command = doctor(&remote, "slow", &["--timeout", "0.5"]);
+    let output = command.env(name, value).output().unwrap();
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("has shown no agent in 0.5 s (--timeout)"), "{text}");
+    assert_eq!(left_behind(&mark), []);
+}
+
+#[test]
+fn a_signal_ends_the_doctor_and_leaves_nothing() {
+    let remote = Remote::new();
+    let [asked, let_in] = ["asked", "let-in"].map(|name| remote.path(name));
+    for fifo in [&asked, &let_in] {
+        assert!(std::process::Command::new("mkfifo").arg(fifo).status().unwrap().success());
+    }
+    let mark = mark("doctor-term");
+    let (name, value) = mark.split_once('=').unwrap();
+    let mut command = doctor(&remote, "slow", &[]);
+    command.env(name, value);
+    let job = Running::of(command);
+    assert_eq!(std::fs::read_to_string(asked).unwrap(), "here\n");
+    send(job.pid(), Signal::TERM);
+    let (code, out, err) = job.end();
+    assert_eq!((code, &*out), (Some(128 + 15), ""), "{err}");
+    assert_eq!(left_behind(&mark), []);
+}
+
+#[test]
+fn hosts_that_are_none_are_refused_by_the_doctor() {
+    for (line, part) in [
+        (&["doctor", "--hosts", "a,a"][..], "host a stands there twice"),
+        (&["doctor", "--hosts", "a", "--ssh-command", " "], "--ssh-command is empty"),
+        (&["doctor", "--ssh-command", "rsh"], "--hosts"),
+        (&["doctor", "--hostfile", "/no/such/file"], "/no/such/file: cannot be read"),
+        (&["doctor", "--hosts", "a", "--hostfile", "b"], "cannot be used with"),
+    ] {
+        let output = job(line);
+        assert_eq!((output.status.code(), &*stdout(&output)), (Some(2), ""), "{line:?}");
         assert!(stderr(&output).contains(part), "{}", stderr(&output));
     }
 }

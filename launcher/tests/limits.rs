@@ -208,17 +208,79 @@ fn a_core_file_is_named() {
     assert_eq!(stderr(&none).contains("; its core "), pattern.starts_with('|'));
 }
 
+/// What the doctor tells of, for programs to rely on.
+const TOPICS: [&str; 20] = [
+    "versions",
+    "CPUs",
+    "CPU group",
+    "ranks",
+    "memory group",
+    "open files",
+    "locked memory",
+    "/proc",
+    "memory",
+    "huge pages",
+    "peers",
+    "copies",
+    "seccomp",
+    "user namespace",
+    "clock",
+    "loop-back",
+    "ports",
+    "libfabric",
+    "verbs",
+    "ssh",
+];
+
+/// And keys of values.
+const VALUES: [(&str, &str); 24] = [
+    ("versions", "rma-run"),
+    ("versions", "build"),
+    ("versions", "kernel"),
+    ("versions", "machine"),
+    ("versions", "libc"),
+    ("CPUs", "count"),
+    ("CPUs", "numbers"),
+    ("CPU group", "milli_cpus"),
+    ("CPU group", "version"),
+    ("ranks", "asked"),
+    ("memory group", "bytes"),
+    ("open files", "hard"),
+    ("locked memory", "bytes"),
+    ("huge pages", "shared_memory"),
+    ("peers", "by"),
+    ("copies", "process_vm_readv"),
+    ("copies", "ptrace_scope"),
+    ("seccomp", "mode"),
+    ("user namespace", "name"),
+    ("clock", "source"),
+    ("ports", "count"),
+    ("libfabric", "version"),
+    ("verbs", "devices"),
+    ("ssh", "client"),
+];
+
 #[test]
 fn the_doctor_tries_what_jobs_need() {
     let output = job(&["doctor"]);
     succeeds(&output);
     let text = stdout(&output);
-    for topic in ["CPUs", "ranks", "open files", "/proc", "loop-back", "memory", "peers"] {
-        assert!(text.lines().any(|line| line.contains(&format!("{topic}: "))), "{text}");
+    for topic in TOPICS {
+        let start = format!("{topic}: ");
+        let of = |line: &&str| line.get(5..).is_some_and(|line| line.starts_with(&start));
+        assert_eq!(text.lines().filter(of).count(), 1, "{topic}: {text}");
     }
+    // None of what is tried in a process of its own was left out.
+    assert!(!text.contains("not tried"), "{text}");
     let json = job(&["doctor", "--json"]);
     succeeds(&json);
-    assert!(stdout(&json).starts_with("[\n  {\"topic\": \"CPUs\", \"health\": \"good\""));
+    let json = stdout(&json);
+    assert!(json.starts_with("[\n  {\"topic\": \"versions\", \"health\": \"good\""), "{json}");
+    for (topic, key) in VALUES {
+        let line = json.lines().find(|line| line.contains(&format!("\"topic\": \"{topic}\"")));
+        let values = line.unwrap().split_once("\"values\": {").unwrap().1;
+        assert!(values.contains(&format!("\"{key}\": \"")), "{topic}, {key}: {values}");
+    }
     // Not the first word: a program.
     assert_eq!(job(&["-n", "1", "doctor"]).status.code(), Some(127));
 
@@ -230,4 +292,32 @@ fn the_doctor_tries_what_jobs_need() {
         assert_eq!(output.status.code(), Some(1));
         assert!(stdout(&output).contains("BAD  loop-back: "), "{}", stdout(&output));
     }
+}
+
+#[test]
+fn the_doctor_reads_the_group_that_limits_memory() {
+    let Some(group) = MemoryGroup::new("doctor", 256 << 20) else { return };
+    let output = group.run(&["doctor", "--json"]);
+    succeeds(&output);
+    let text = stdout(&output);
+    let line = text.lines().find(|line| line.contains("\"memory group\"")).unwrap();
+    assert!(
+        line.contains("\"bytes\": \"268435456\"") && line.contains("\"version\": \"1\""),
+        "{line}"
+    );
+}
+
+#[test]
+fn the_doctor_names_a_user_namespace() {
+    const TRY: &str = "unshare -U true";
+    if !permitted("the_doctor_names_a_user_namespace", TRY) {
+        return;
+    }
+    let mut command = Command::new("unshare");
+    let output = command.args(["-U", env!("CARGO_BIN_EXE_rma-run"), "doctor"]).output().unwrap();
+    let text = stdout(&output);
+    let name = text.lines().find_map(|line| line.split_once("user namespace: ")).unwrap().1;
+    assert!(name.starts_with("user:[") && name.contains("of a container"), "{text}");
+    let outside = std::fs::read_link("/proc/self/ns/user").unwrap();
+    assert!(!name.starts_with(outside.to_str().unwrap()), "{text}");
 }

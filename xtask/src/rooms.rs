@@ -35,6 +35,10 @@ pub(crate) const ROOMS: &[Room] = &[
     room("launcher/src/inherited.rs", "owns files that this process inherited"),
     room("launcher/src/pmi/pmix.rs", "calls the library of PMIx"),
     room(
+        "launcher/src/run/doctor/system.rs",
+        "tries process_vm_readv, reads the version of the C library",
+    ),
+    room(
         "launcher/src/run/spawn.rs",
         "work between fork and exec; waiting for a pidfd; the signals of a thread",
     ),

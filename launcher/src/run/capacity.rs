@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::groups::{self, Group, Memory, number};
+use super::groups::{self, Memory, Processes, number};
 
 /// Descriptors per rank here: two pipes, a process, a connection.
 const DESCRIPTORS_PER_RANK: u64 = 4;
@@ -116,10 +116,8 @@ fn limits(pmi: bool) -> Vec<Limit> {
             limits.push(processes(max, format!("the machine's kernel.{name} of {max}")));
         }
     }
-    for Group { folder, .. } in groups::of_this_process("pids") {
-        let file = folder.join("pids.max");
-        if let Some(max) = number(&file) {
-            let used = number(&folder.join("pids.current")).unwrap_or(0);
+    for group in groups::of_this_process("pids") {
+        if let Some(Processes { max, used, file }) = group.processes() {
             let what =
                 format!("the control group's {} ({max}, of which {used} are used)", file.display());
             limits.push(processes(max.saturating_sub(used), what));

@@ -45,6 +45,8 @@ mod warden;
 pub use crate::pmi::server::PmiFault;
 pub use capacity::Shortage;
 pub use config::read_config;
+#[doc(hidden)]
+pub use groups::of_memory as memory_group;
 pub use hosts::{
     Connections, Fill, HostPart, HostSecret, HostSlots, Join, JoinError, JoinPort, JoinedHosts,
     Remote, agent, join, parse_hosts, place, read_hosts,

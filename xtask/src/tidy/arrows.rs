@@ -26,7 +26,11 @@ const PACKAGES: &[(&str, &[&str], &str)] = &[
     ("rma-transport-ofi", CORE, "is a transport, and transports know the core only"),
     ("rma-transport-verbs", CORE, "is a transport, and transports know the core only"),
     ("rma-storage", CORE, "knows the core only"),
-    ("rma-launcher", CORE, "knows the core only"),
+    (
+        "rma-launcher",
+        &["rma-core", "rma-transport-ofi"],
+        "knows the core, and of networks what its doctor asks libfabric",
+    ),
     ("rma-conformance", CORE, "is generic over a harness and knows the core only"),
     ("rma", LAYERS, "is the facade, and knows the layers below it"),
     ("rma-bench", &["rma"], "is a program, and programs know rma and the layers below it"),

@@ -330,6 +330,7 @@ fn arrows_point_down() {
     for (package, on) in [
         ("rma", "rma-core"),
         ("rma", "rma-launcher"),
+        ("rma-launcher", "rma-transport-ofi"),
         ("rma-transport-shm", "rma-core"),
         ("rma-conformance", "rma-core"),
         ("rma-bench", "rma"),

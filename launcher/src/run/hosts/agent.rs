@@ -27,7 +27,7 @@ use super::super::query;
 use super::super::report::{RunError, nonzero};
 use super::super::spec::{Program, Spec};
 use super::super::start::{self, Newborn, Starter};
-use super::super::{capacity, cpus, groups, program, signals, topology};
+use super::super::{capacity, cpus, doctor, groups, program, signals, topology};
 use super::address;
 use super::branch::Shells;
 use super::copy::Copier;
@@ -49,9 +49,12 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// From SIGKILL until ranks that do not end are given up.
 const KILL_GRACE: Duration = Duration::from_secs(5);
 
-/// Is the agent of a launcher that is at the other end of standard input and output; returns what
-/// to exit with.
+/// Is the agent of a launcher that is at the other end of standard input and output, or, if more
+/// words stand behind the first argument, what a doctor has started; returns what to exit with.
 pub fn agent() -> u8 {
+    if let Some(code) = doctor::assist(std::env::args_os().skip(2)) {
+        return code;
+    }
     if rustix::termios::isatty(rustix::stdio::stdin()) {
         return complain("the agent is started by rma-run --hosts, which speaks with it");
     }

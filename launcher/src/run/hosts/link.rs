@@ -354,7 +354,7 @@ impl Conversation {
         let is_ready = Arc::clone(&self.is_ready);
         let complaints = Complaints { name, tail: Arc::clone(&tail), is_ready };
         let complaints = tokio::spawn(complaints.read(errors, self.inputs.clone()));
-        let why = match timeout(patience, greeting(&mut self.from.from)).await {
+        let why = match timeout(patience, greeting(&mut self.from.from, GREETING)).await {
             Err(_) => {
                 let patience = patience.as_secs();
                 let ways = process.ways();
@@ -550,7 +550,7 @@ impl Process {
 
 /// Why a host is lost whose remote shell has ended with that status; `ways` helps if it did not get
 /// there.
-fn explain(
+pub(super) fn explain(
     command: &str,
     status: Option<ExitStatus>,
     is_ready: bool,
@@ -580,8 +580,11 @@ fn explain(
     format!("{command} {what}{said}")
 }
 
-/// Reads until the agent's first line.
-async fn greeting(from: &mut (impl AsyncBufRead + Unpin)) -> io::Result<()> {
+/// Reads until the agent's first line, which is to be that.
+pub(super) async fn greeting(
+    from: &mut (impl AsyncBufRead + Unpin),
+    expected: &str,
+) -> io::Result<()> {
     let mut from = from.take(CHATTER);
     let mut line = Vec::new();
     loop {
@@ -594,7 +597,7 @@ async fn greeting(from: &mut (impl AsyncBufRead + Unpin)) -> io::Result<()> {
         }
         let text = String::from_utf8_lossy(&line);
         let text = text.trim_end();
-        if text == GREETING {
+        if text == expected {
             return Ok(());
         }
         if text.starts_with(ANY_GREETING) {
@@ -639,7 +642,7 @@ async fn write(
 }
 
 /// How a process ended, if it did, without reaping it.
-fn status(watched: &AsyncFd<OwnedFd>) -> Option<ExitStatus> {
+pub(super) fn status(watched: &AsyncFd<OwnedFd>) -> Option<ExitStatus> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     let status = waitid(WaitId::PidFd(watched.get_ref().as_fd()), options).ok()??;
     // As the kernel tells it to those that reap.

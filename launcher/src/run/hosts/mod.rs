@@ -21,6 +21,7 @@ mod streams;
 mod talk;
 mod task;
 mod tree;
+mod visit;
 mod voice;
 
 use std::collections::HashSet;
@@ -62,6 +63,8 @@ pub(super) use self::link::{Relayed, Said as HostSaid};
 pub use self::list::{Fill, HostPart, HostSlots, parse_hosts, place, read_hosts};
 pub use self::port::{Connections, JoinError, JoinPort, JoinedHosts};
 pub use self::remote::Remote;
+pub(super) use self::talk::Print;
+pub(super) use self::visit::{DOCTOR, answer, visit};
 
 /// How long agents may take to end when all is over, and the remote shells after them.
 const CLOSING: Duration = Duration::from_secs(3);
@@ -252,7 +255,7 @@ impl Hosts {
                 ..task.clone()
             };
             let Wires { orders, said, branches, stem } = wires;
-            let command = |elsewhere| remote.command(&part.name, &agent, elsewhere);
+            let command = |elsewhere| remote.command(&part.name, &agent, "agent", elsewhere);
             let way = match (&remote.connections, stem) {
                 (Some(connections), _) => Way::Joined(connections.take(&part.name)),
                 (None, Some(stem)) => Way::Elsewhere(command(true), stem),

@@ -48,16 +48,26 @@ impl Remote {
         self.connections.is_none() && (self.shell.is_some() || host != "localhost")
     }
 
-    /// The command that starts an agent; `elsewhere` says that another host runs it.
-    pub(super) fn command(&self, host: &str, agent: &Path, elsewhere: bool) -> Vec<OsString> {
+    /// The command that has `agent` run with those words; `elsewhere` says that another host does.
+    pub(super) fn command(
+        &self,
+        host: &str,
+        agent: &Path,
+        words: &str,
+        elsewhere: bool,
+    ) -> Vec<OsString> {
         let shell = match &self.shell {
-            None if host == "localhost" => return vec![agent.into(), "agent".into()],
+            None if host == "localhost" => {
+                let words = words.split(' ').map(OsString::from);
+                return std::iter::once(agent.into()).chain(words).collect();
+            }
             None if elsewhere => SSH.iter().chain(&NO_MASTER).map(OsString::from).collect(),
             None => SSH.map(OsString::from).to_vec(),
             Some(shell) => shell.clone(),
         };
         let mut line = quoted(agent);
-        line.push(" agent");
+        line.push(" ");
+        line.push(words);
         shell.into_iter().chain([host.into(), line]).collect()
     }
 }
@@ -89,20 +99,21 @@ mod tests {
     fn a_remote_shell_gets_one_command_line() {
         let mut remote = Remote::new(Vec::new());
         let agent = Path::new("/opt/it's here/rma-run");
-        let command = remote.command("a", agent, false);
+        let command = remote.command("a", agent, "agent", false);
         assert_eq!(
             shown(&command),
             "`ssh -T -o BatchMode=yes a '/opt/it'\\''s here/rma-run' agent`"
         );
-        let command = remote.command("a", Path::new("/rma-run"), true);
+        let command = remote.command("a", Path::new("/rma-run"), "agent", true);
         assert_eq!(
             shown(&command),
             "`ssh -T -o BatchMode=yes -o ControlMaster=no a '/rma-run' agent`"
         );
-        assert_eq!(remote.command("localhost", agent, false).len(), 2);
+        assert_eq!(remote.command("localhost", agent, "agent doctor", false).len(), 3);
         remote.shell = Some(vec!["rsh".into(), "-p".into(), "2".into()]);
         for elsewhere in [false, true] {
-            let command = remote.command("localhost", Path::new("/bin/rma-run"), elsewhere);
+            let command =
+                remote.command("localhost", Path::new("/bin/rma-run"), "agent", elsewhere);
             assert_eq!(shown(&command), "`rsh -p 2 localhost '/bin/rma-run' agent`");
         }
     }

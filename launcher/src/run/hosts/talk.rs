@@ -30,9 +30,9 @@ pub(super) const PIECE: usize = 16 << 10;
 /// What a file holds, to tell builds apart: its length, and a checksum. No protection against an
 /// attacker, who has the host already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Print {
-    pub(super) len: u64,
-    pub(super) sum: u64,
+pub(in super::super) struct Print {
+    pub(in super::super) len: u64,
+    pub(in super::super) sum: u64,
 }
 
 /// The part of a job that a host has. Names of files and variables are bytes.
@@ -320,7 +320,7 @@ impl Task {
 
 impl Print {
     /// Of a file, read to its end.
-    pub(super) fn of(path: &std::path::Path) -> std::io::Result<Print> {
+    pub(in super::super) fn of(path: &std::path::Path) -> std::io::Result<Print> {
         use std::io::Read;
         let mut file = std::fs::File::open(path)?;
         let (mut len, mut sum) = (0u64, 0xcbf2_9ce4_8422_2325_u64);

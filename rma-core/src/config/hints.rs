@@ -191,7 +191,11 @@ impl OfJob {
         value: &str,
         source: Source,
     ) -> Result<bool, HintError> {
-        let Some(place) = place(key).filter(|place| !KNOWN[*place].own) else { return Ok(false) };
+        let Some(place) = place(key) else { return Ok(false) };
+        if KNOWN[place].own {
+            let allowed = "no value from a whole job: each window says it itself".to_owned();
+            return Err(HintError { key: KNOWN[place].key, value: value.to_owned(), allowed });
+        }
         self.hints.values[place] = KNOWN[place].parse(value)?;
         self.sources[place] = source;
         Ok(true)
@@ -326,13 +330,14 @@ fn in_vain(known: &KnownHint, wished: u64, why: &str) -> String {
 pub(crate) struct InForce {
     values: [AtomicU64; COUNT],
     said: AtomicU32,
+    own: AtomicU32,
     left: LeftOut,
 }
 
 impl InForce {
     pub(crate) fn new(hints: &Hints) -> Self {
-        let said = AtomicU32::new(hints.said);
-        Self { values: hints.values.map(AtomicU64::new), said, left: hints.left }
+        let (said, own) = (AtomicU32::new(hints.said), AtomicU32::new(hints.own));
+        Self { values: hints.values.map(AtomicU64::new), said, own, left: hints.left }
     }
 
     #[inline]
@@ -362,6 +367,7 @@ impl InForce {
         if KNOWN[place].changes {
             self.values[place].store(value, Relaxed);
             self.said.fetch_or(1 << place, Relaxed);
+            self.own.fetch_or(1 << place, Relaxed);
         }
         Ok(self.value(place) == value)
     }
@@ -373,14 +379,19 @@ impl InForce {
         KNOWN.iter().enumerate().map(entry).collect()
     }
 
-    /// Those that are not at their default, and what the job wishes in vain, in one line.
+    /// Those that are not at their default, with the source of each, and what the job wishes in
+    /// vain, in one line.
     pub(crate) fn explain(&self) -> String {
-        let (mut line, said) = (String::new(), self.said.load(Relaxed));
+        let (said, own) = (self.said.load(Relaxed), self.own.load(Relaxed));
+        let mut line = String::new();
         for (place, known) in KNOWN.iter().enumerate() {
             let told = known.setting.is_none() || said & 1 << place != 0;
             if told && self.value(place) != known.default {
                 // Writing to a string does not fail.
                 _ = write!(line, " {}={}", known.key, known.form.write(self.value(place)));
+                let is = |bits: u32| bits & 1 << place != 0;
+                let source = if is(own) { " (window)" } else { " (job)" };
+                line.push_str(if is(said) { source } else { "" });
             }
         }
         if line.is_empty() {
@@ -494,6 +505,25 @@ mod tests {
         assert!(InForce::new(&hints).explain().ends_with(&words));
         hints.set("rma_path", "cma", &config).unwrap();
         assert!(hints.is_own(Hint::Path));
+    }
+
+    #[test]
+    fn the_source_of_a_hint_is_told() {
+        let mut config = Config::default();
+        config.hint("rma_path", "messages").unwrap();
+        config.hint("rma_count", "true").unwrap();
+        let mut hints = config.hints();
+        hints.set("rma_path", "cma", &config).unwrap();
+        let in_force = InForce::new(&hints);
+        assert_eq!(in_force.explain(), " rma_path=cma (window) rma_count=true (job)");
+        in_force.set("accumulate_ordering", "none", &config).unwrap();
+        assert!(in_force.explain().contains("accumulate_ordering=none (window)"));
+    }
+
+    #[test]
+    fn what_is_of_each_window_is_refused_of_a_job() {
+        let error = Config::default().hint("alloc_type", "storage").unwrap_err().to_string();
+        assert!(error.contains("alloc_type") && error.contains("each window"), "{error}");
     }
 
     #[test]

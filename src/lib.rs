@@ -121,10 +121,10 @@ pub use rma_core::{
 pub use rma_launcher::{Refusal, StartError as LauncherError};
 #[cfg(feature = "storage")]
 pub use rma_storage::{
-    AccessStyle, DirtyTracking, DurableBy, OnStorage, PersistentCode, PersistentError,
-    PersistentHints, PersistentMemory, PersistentMode, Root, SpaceLimit, StorageAllocator,
-    StorageError, StorageFactor, StorageHints, StorageMemory, StorageOrder, StoragePart,
-    VersionSummary, WindowSummary,
+    AccessStyle, CommitRequest, DirtyTracking, DurableBy, OnStorage, PersistentCode,
+    PersistentError, PersistentHints, PersistentMemory, PersistentMode, Root, SpaceLimit,
+    StorageAllocator, StorageError, StorageFactor, StorageHints, StorageMemory, StorageOrder,
+    StoragePart, VersionSummary, WindowSummary,
 };
 #[cfg(feature = "network")]
 pub use rma_transport_ofi::{OfiError, OfiJoinError};

@@ -110,8 +110,20 @@ fn with_versions(folder: &Path, commits: u64) {
             for at in 0..WORDS {
                 window.local().store(at, word(version, world.rank().0, at))?;
             }
+            // Every second one is asked for, and is not what the window has when it is made.
+            let committed = if version.is_multiple_of(2) {
+                memory.request_commit(world).and_then(|request| {
+                    let set = |word| window.local().store(WORDS / 2, word).expect("in the window");
+                    set(u64::MAX);
+                    let made = request.wait();
+                    set(word(version, world.rank().0, WORDS / 2));
+                    made
+                })
+            } else {
+                memory.commit(world)
+            };
             // It may go on, and then with this very version; or nothing works until it is opened.
-            let committed = memory.commit(world).or_else(|first| {
+            let committed = committed.or_else(|first| {
                 let later = memory.commit(world);
                 let must_go_on = first.code() == Some(PersistentCode::NoMem);
                 later.map_err(|later| if must_go_on { later } else { first })

@@ -182,8 +182,23 @@ fn full() {
             fill(&window, 1, world.rank())?;
             let taken = (world.rank() == Rank(0)).then(|| take_all(&filler));
             world.barrier()?;
-            let error = memory.commit(world).unwrap_err();
+            let request = memory.request_commit(world)?;
+            while !request.test() {
+                std::thread::yield_now();
+            }
+            let synced = window.sync();
+            let Err(RmaError::Persist { error: PersistError::NoSpace { .. }, .. }) = synced else {
+                panic!("{name}: {synced:?}")
+            };
+            // Of the version that was asked for, and of another one.
+            for _ in 0..2 {
+                let error = memory.commit(world).unwrap_err();
+                assert_eq!(error.code(), Some(PersistentCode::NoMem), "{name}: {error}");
+            }
+            let request = memory.request_commit(world)?;
+            let error = request.wait().unwrap_err();
             assert_eq!(error.code(), Some(PersistentCode::NoMem), "{name}: {error}");
+            window.sync()?;
             if world.rank() == Rank(0) {
                 drop(taken);
                 fs::remove_file(&filler).unwrap();

@@ -112,8 +112,8 @@ fn go_on(
                 return false;
             }
         }
-        // Both ways to commit.
-        if version.is_multiple_of(2) {
+        // All ways to commit.
+        if version.is_multiple_of(3) {
             if epoch.end_persist().is_err() {
                 return false;
             }
@@ -122,7 +122,20 @@ fn go_on(
             if epoch.end().is_err() {
                 return false;
             }
-            match memory.commit(world) {
+            let made = match version % 3 {
+                1 => memory.commit(world),
+                _ => memory.request_commit(world).and_then(|request| {
+                    // What no version is to have.
+                    let own = |block: usize| word(version, world.rank().0, block * BLOCK);
+                    let blocks = 0..WORDS.div_ceil(BLOCK);
+                    let set = |block, word| window.local().store(block * BLOCK, word).unwrap();
+                    blocks.clone().for_each(|block| set(block, u64::MAX));
+                    let made = request.wait();
+                    blocks.for_each(|block| set(block, own(block)));
+                    made
+                }),
+            };
+            match made {
                 Ok(number) => assert_eq!(number, Some(version)),
                 Err(_) => return false,
             }

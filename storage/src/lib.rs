@@ -34,6 +34,6 @@ pub use error::{SpaceLimit, StorageError};
 pub use hints::{AccessStyle, StorageFactor, StorageHints, StorageOrder};
 pub use memory::{StorageMemory, StoragePart};
 pub use persistent::{
-    DirtyTracking, PersistentCode, PersistentError, PersistentHints, PersistentMemory,
-    PersistentMode, Root, VersionSummary, WindowSummary,
+    CommitRequest, DirtyTracking, PersistentCode, PersistentError, PersistentHints,
+    PersistentMemory, PersistentMode, Root, VersionSummary, WindowSummary,
 };

@@ -2,11 +2,12 @@
 use super::storage::{STREAM_ROUNDS, in_folder};
 use crate::Result;
 use crate::bench::{Bench, row};
+use crate::record::Unit;
 use rma::{DirtyTracking, PersistentHints, PersistentMemory, Root};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A part, and what is compared of it at a time.
 const BYTES: usize = 32 << 20;
@@ -28,8 +29,20 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     in_folder(bench, "root", |bench, folder| {
         let root = Root::open(bench.world(), folder)?;
         WAYS.into_iter().try_for_each(|(way, tracking)| commits(bench, &root, way, tracking))?;
+        WAYS.into_iter().try_for_each(|(way, tracking)| stops(bench, &root, way, tracking))?;
         openings(bench, &root)
     })
+}
+
+/// Blocks that change: every so many of them.
+fn places(share: usize, bytes: usize) -> impl Iterator<Item = usize> + Clone {
+    let changed = (bytes / BLOCK * share / 1000).max(1);
+    let apart = bytes / BLOCK / changed;
+    (0..changed).map(move |at| at * apart * BLOCK)
+}
+
+fn percent(share: usize) -> f64 {
+    share as f64 / 10.0
 }
 
 /// A window of that name, for which nothing else is to be said.
@@ -59,9 +72,8 @@ fn commits(bench: &mut Bench<'_>, root: &Root, way: &str, tracking: DirtyTrackin
     let beside = beside(bench, root, bytes)?;
     let view = window.local();
     for share in SHARES {
-        let changed = (bytes / BLOCK * share / 1000).max(1);
-        let apart = bytes / BLOCK / changed;
-        let places = || (0..changed).map(|at| (at * apart * BLOCK) as u64);
+        let changed = places(share, bytes).count();
+        let places = || places(share, bytes).map(|at| at as u64);
         let mut fill = 0u8;
         let mut ours = |n| {
             for _ in 0..n {
@@ -79,10 +91,59 @@ fn commits(bench: &mut Bench<'_>, root: &Root, way: &str, tracking: DirtyTrackin
             }
             Ok(())
         };
-        let name = format!("{way}, {} % of {} MiB changed", share as f64 / 10.0, bytes >> 20);
+        let name = format!("{way}, {} % of {} MiB changed", percent(share), bytes >> 20);
         let draft = row(name).bytes(changed * BLOCK);
         let draft = if share < GOAL_FROM { draft } else { draft.goal(GOAL) };
         bench.together(draft, &mut ours, &mut [("pwrite + fdatasync", &mut raw)])?;
+    }
+    Ok(window.free()?)
+}
+
+/// How long ranks do not store for a version that they ask for, beside a copy of the blocks that
+/// have changed and beside the whole commit.
+fn stops(bench: &mut Bench<'_>, root: &Root, way: &str, tracking: DirtyTracking) -> Result<()> {
+    let (world, bytes) = (bench.world(), bytes_of(bench));
+    let hints = hints(&way.replace("commit", "request")).dirty_tracking(tracking);
+    let memory = Arc::new(PersistentMemory::open(root, world, &hints, bytes)?);
+    let window = world.window(bytes, 1).create(memory.clone())?;
+    let (view, rounds) = (window.local(), if bench.is_smoke() { 2 } else { STREAM_ROUNDS });
+    let (from, mut to) = (vec![7u8; bytes], vec![0u8; bytes]);
+    let mut fill = 0u8;
+    for share in SHARES {
+        let places = places(share, bytes);
+        let mut change = || -> Result<Instant> {
+            fill = fill.wrapping_add(1);
+            places.clone().try_for_each(|at| view.write(at as u64, &[fill; BLOCK][..]))?;
+            world.barrier()?;
+            Ok(Instant::now())
+        };
+        let mut took = [const { Vec::new() }; 3];
+        // The first time, the memory of the copies is new.
+        for round in 0..=rounds {
+            let start = change()?;
+            let request = memory.request_commit(world)?;
+            let asked = start.elapsed();
+            request.wait()?;
+            let start = change()?;
+            memory.commit(world)?;
+            let committed = start.elapsed();
+            world.barrier()?;
+            let start = Instant::now();
+            for at in places.clone() {
+                to[at..at + BLOCK].copy_from_slice(&from[at..at + BLOCK]);
+            }
+            let copied = start.elapsed();
+            core::hint::black_box(&to);
+            for (took, time) in took.iter_mut().zip([asked, copied, committed]) {
+                took.extend((round > 0).then_some(time.as_nanos() as f64));
+            }
+        }
+        let [asked, copied, committed] = &took;
+        let way = way.replace("commit", "ranks stop");
+        let name = format!("{way}, {} % of {} MiB changed", percent(share), bytes >> 20);
+        let draft = row(name).bytes(places.count() * BLOCK);
+        let beside = [("memcpy of it", &copied[..]), ("commit", &committed[..])];
+        bench.note_beside(draft, Unit::Nanoseconds, asked, &beside)?;
     }
     Ok(window.free()?)
 }

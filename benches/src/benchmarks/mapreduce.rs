@@ -196,22 +196,35 @@ fn measure(
     let memory = Arc::new(PersistentMemory::open(&root, world, &hints, parts.words() * 8)?);
     let committed = world.window(parts.words(), 8).create(memory.clone())?;
     let mut by_hand = ByHand::open(folder, world.rank(), parts)?;
-    let mut times = [const { Vec::new() }; 4];
+    let mut times = [const { Vec::new() }; 5];
     for _ in 0..rounds {
+        let mut asked = 0;
+        // Each decides the one before, and the last one itself.
+        let mut request = || {
+            let request = memory.request_commit(world)?;
+            asked += 1;
+            if asked > TASKS {
+                request.wait()?;
+            }
+            Ok(())
+        };
         let took = [
             job.time(&plain, &mut || Ok(()))?,
             job.time(&plain, &mut || by_hand.save(&plain))?,
             job.time(&stored, &mut || Ok(stored.sync()?))?,
             job.time(&committed, &mut || Ok(memory.commit(world).map(drop)?))?,
+            job.time(&committed, &mut request)?,
         ];
         times.iter_mut().zip(took).for_each(|(times, took)| times.push(took));
     }
-    let [without, written, synced, with_commits] = &times;
+    let [without, written, synced, with_commits, with_requests] = &times;
     let limits = [("no checkpoint", &without[..]), ("pwrite + fdatasync of all", &written[..])];
     let draft = |name| row(name).bytes(task_bytes * TASKS * parts.ranks);
     let unit = Unit::Nanoseconds;
     bench.note_beside(draft("MapReduce, synced").goal(GOAL), unit, synced, &limits)?;
     bench.note_beside(draft("MapReduce, committed"), unit, with_commits, &limits)?;
+    let asked = draft("MapReduce, committed while it goes on");
+    bench.note_beside(asked, unit, with_requests, &limits)?;
     committed.free()?;
     drop((memory, root));
     plain.free()?;

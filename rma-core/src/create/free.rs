@@ -26,10 +26,11 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// [`RmaError::Persist`] if what this rank's part has on storage could not be made durable; the
-    /// window is freed all the same. Everywhere, if some rank has an epoch open: the window comes
-    /// back, as it was before the call, on every rank. It does not if the ranks could not agree
-    /// because one failed or timed out: some may have freed it then (MPI 4.1, section 12.2.5).
+    /// [`RmaError::Persist`] if what this rank's part has on storage could not be made durable, or
+    /// a version that ranks had asked for was not made; the window is freed all the same.
+    /// Everywhere, if some rank has an epoch open: the window comes back, as it was before the
+    /// call, on every rank. It does not if the ranks could not agree because one failed or timed
+    /// out: some may have freed it then (MPI 4.1, section 12.2.5).
     pub fn free(self) -> Result<(), Refused<Option<Box<Self>>>> {
         match self.agree_idle(EpochCall::Free, None).and_then(|()| self.end_use(|| ())) {
             Ok(()) => Ok(()),
@@ -71,6 +72,8 @@ impl Window {
     /// All ranks have agreed to free the window: `last` is the last that is done with this rank's
     /// part, then its memory may be given back.
     fn end_use<R>(&self, last: impl FnOnce() -> R) -> Result<R, No> {
+        // The window is freed, whatever becomes of it.
+        let concluded = self.conclude_commit();
         self.shut_door("free").map_err(No::Unknown)?;
         self.part.regions.iter().for_each(Regions::deregister);
         self.engine().own_windows().remove(self.id());
@@ -93,6 +96,7 @@ impl Window {
         durable.map_err(|error| {
             No::Unknown(RmaError::Persist { window, rank, start: 0, end, error })
         })?;
+        concluded.map_err(No::Unknown)?;
         Ok(result)
     }
 

@@ -35,6 +35,8 @@ struct Truth {
     stored: Option<Stored>,
     /// The number of each rank's next version.
     next: [u64; 2],
+    /// That of the version that all ranks have asked for.
+    requested: Option<u64>,
 }
 
 /// Blocks of each rank that were stored to.
@@ -60,7 +62,9 @@ fn open(medium: &Simulated, hints: &PersistentHints, hasty: bool) -> Result<Job>
     // Which rank comes first makes no difference to any; the seeds of trials choose it in commits.
     let mut job = Job::open(medium, hints, &SIZES, Fault::None, &mut Random(1))?;
     let stores = job.transactions.iter_mut().filter_map(|transaction| transaction.store.as_mut());
-    stores.for_each(|store| store.hasty = hasty);
+    stores.for_each(|store| {
+        (store.hasty, store.late) = (hasty, medium.mistake == Mistake::LateBlocks);
+    });
     Ok(job)
 }
 
@@ -94,13 +98,19 @@ impl Truth {
 
     /// Changes some bytes of some blocks, and writes them to what the windows lie on.
     fn change(&mut self, job: &Job, random: &mut Random) -> Result<()> {
+        self.alter(job.medium.mistake, random);
+        self.now.iter().enumerate().try_for_each(|(rank, bytes)| job.write(rank, bytes))
+    }
+
+    /// As [`change`](Self::change), which is to be written.
+    fn alter(&mut self, mistake: Mistake, random: &mut Random) {
         for (rank, bytes) in self.now.iter_mut().enumerate() {
             for _ in 0..random.below(3) {
                 let block = random.below(bytes.len().div_ceil(BLOCK));
                 let end = bytes.len().min((block + 1) * BLOCK);
                 let (at, value) =
                     (block * BLOCK + random.below(end - block * BLOCK), random.next());
-                if job.medium.mistake != Mistake::LostMark || block > 0 {
+                if mistake != Mistake::LostMark || block > 0 {
                     let stored = self.stored.iter_mut();
                     stored.for_each(|stored| stored[rank][block] = true);
                 }
@@ -109,18 +119,22 @@ impl Truth {
                     _ => bytes[at] = value as u8,
                 }
             }
-            job.write(rank, bytes)?;
         }
-        Ok(())
+    }
+
+    /// What these ranks have now is to be a version, which will have that number.
+    fn keeps(&mut self, ranks: Range<u32>) -> u64 {
+        let number = ranks.clone().map(|rank| self.next[rank as usize]).max().unwrap_or(0);
+        for rank in ranks {
+            self.committed.insert((rank, number), self.now[rank as usize].clone());
+        }
+        number
     }
 
     /// A commit of these ranks begins, which will have that number.
     fn tries(&mut self, ranks: Range<u32>) -> u64 {
-        let number = ranks.clone().map(|rank| self.next[rank as usize]).max().unwrap_or(0);
-        for rank in ranks {
-            self.committed.insert((rank, number), self.now[rank as usize].clone());
-            self.trying[rank as usize] = Some(number);
-        }
+        let number = self.keeps(ranks.clone());
+        ranks.for_each(|rank| self.trying[rank as usize] = Some(number));
         number
     }
 
@@ -138,8 +152,32 @@ impl Truth {
         Ok(())
     }
 
+    /// All ranks ask for a version, and store what comes next; one may have a fault.
+    fn request(&mut self, job: &mut Job, fault: Fault, random: &mut Random) -> Result<()> {
+        self.conclude(job, Fault::None, random)?;
+        let number = self.keeps(0..2);
+        job.marks.tells = self.by_marks;
+        let stored = self.stored.take();
+        self.stored = self.by_marks.then(nothing_stored);
+        self.alter(job.medium.mistake, random);
+        let room = [0, BLOCK + 1, usize::MAX][random.below(3)];
+        let stored = stored.as_ref().map(|stored| &stored[..]);
+        job.requested = all_of(job.request(stored, room, &self.now, fault, random))?;
+        self.requested = Some(number);
+        Ok(())
+    }
+
+    /// The version that ranks have asked for, if they have, is decided: not before this begins.
+    fn conclude(&mut self, job: &mut Job, fault: Fault, random: &mut Random) -> Result<()> {
+        let Some(number) = self.requested.take() else { return Ok(()) };
+        self.trying = [Some(number); 2];
+        let outcomes = job.conclude(fault, random);
+        self.ends(0..2, number, outcomes)
+    }
+
     /// A commit of all ranks, one of which may have a fault.
     fn commit(&mut self, job: &mut Job, fault: Fault, random: &mut Random) -> Result<()> {
+        self.conclude(job, Fault::None, random)?;
         let number = self.tries(0..2);
         job.marks.tells = self.by_marks;
         let stored = self.stored.take();
@@ -149,16 +187,17 @@ impl Truth {
         Ok(())
     }
 
-    /// Some commits, until nothing works any more.
+    /// Some commits, until nothing works any more. A version may have been asked for behind them.
     fn run(&mut self, job: &mut Job, commits: usize, random: &mut Random) -> Result<()> {
         for _ in 0..commits {
             self.change(job, random)?;
-            match random.below(5) {
-                rank @ 0..2 => {
+            match random.below(8) {
+                rank @ 0..2 if self.requested.is_none() => {
                     let ranks = rank as u32..rank as u32 + 1;
                     let number = self.tries(ranks.clone());
                     self.ends(ranks, number, vec![Some(job.commit_alone(rank))])?;
                 }
+                2..5 => self.request(job, Fault::None, random)?,
                 _ => self.commit(job, Fault::None, random)?,
             }
         }
@@ -180,7 +219,7 @@ impl Truth {
         (self.returned, self.trying) = (newest(&after), newest(&after));
         self.next = [after.highest_number() + 1; 2];
         self.now = job.bytes().map_err(text)?;
-        self.stored = None;
+        (self.stored, self.requested) = (None, None);
         for (rank, number) in (0..).zip(self.returned) {
             let committed = number.and_then(|number| self.committed.get(&(rank, number)));
             if committed != Some(&self.now[rank as usize]) {
@@ -278,6 +317,7 @@ fn mistakes_of_a_store_are_noticed() {
         Mistake::FolderSyncAfter("version"),
         Mistake::FolderSyncAfter("open"),
         Mistake::LostMark,
+        Mistake::LateBlocks,
     ] {
         assert!(trials(0..12, mistake, false).is_err(), "{mistake:?}");
     }
@@ -291,6 +331,7 @@ fn kept(random: &mut Random) -> (Simulated, Truth) {
     let mut job = open(&medium, &hints(true), false).unwrap();
     truth.opened();
     truth.run(&mut job, 6, random).unwrap();
+    truth.conclude(&mut job, Fault::None, random).unwrap();
     (medium, truth)
 }
 
@@ -435,6 +476,7 @@ fn a_commit_without_space_leaves_all_as_it_was() {
         let mut job = open(&medium, &hints(true), false).unwrap();
         truth.opened();
         truth.run(&mut job, 3, &mut random).unwrap();
+        truth.conclude(&mut job, Fault::None, &mut random).unwrap();
         let (before, files) = (catalog(&medium).unwrap().versions, medium.files());
         for (rank, size) in SIZES.into_iter().enumerate() {
             // What a rank has not changed takes no space.
@@ -450,6 +492,43 @@ fn a_commit_without_space_leaves_all_as_it_was() {
         assert_eq!((catalog(&medium).unwrap().versions, medium.files()), (before, files));
         medium.space.set(u64::MAX);
         truth.now = job.bytes().unwrap();
+        truth.commit(&mut job, Fault::None, &mut random).unwrap();
+        truth.recover(&medium, true, false).unwrap();
+    }
+}
+
+/// So does a version that was asked for, whose copies find room or not; what was stored since is in
+/// the next one.
+#[test]
+fn a_request_without_space_leaves_all_as_it_was() {
+    for room in [0, BLOCK, usize::MAX] {
+        let medium = Simulated::new(Mistake::None);
+        let (mut truth, mut random) = (Truth::new(), Random(3));
+        let mut job = open(&medium, &hints(true), false).unwrap();
+        truth.opened();
+        truth.run(&mut job, 3, &mut random).unwrap();
+        truth.conclude(&mut job, Fault::None, &mut random).unwrap();
+        let (before, files) = (catalog(&medium).unwrap().versions, medium.files());
+        for (rank, size) in SIZES.into_iter().enumerate() {
+            job.write(rank, &vec![9; size as usize]).unwrap();
+        }
+        truth.now = SIZES.map(|size| vec![8; size as usize]).to_vec();
+        let blocks = medium.open(&blocks_file(NAME, 0)).unwrap().unwrap();
+        medium.space.set(medium.len(&blocks).unwrap());
+        let no_space = Some(super::PersistentCode::NoMem);
+        let asked = job.request(None, room, &truth.now, Fault::None, &mut random);
+        let codes: Vec<_> = if room < usize::MAX {
+            // Blocks that had no room were to be written at once.
+            truth.now.iter().enumerate().for_each(|(rank, now)| job.write(rank, now).unwrap());
+            asked.iter().flatten().map(|asked| asked.as_ref().unwrap_err().code()).collect()
+        } else {
+            job.requested = all_of(asked).unwrap();
+            let outcomes = job.conclude(Fault::None, &mut random);
+            outcomes.iter().flatten().map(|made| made.as_ref().unwrap_err().code()).collect()
+        };
+        assert_eq!(codes, [no_space; 2], "{room}");
+        assert_eq!((catalog(&medium).unwrap().versions, medium.files()), (before, files));
+        medium.space.set(u64::MAX);
         truth.commit(&mut job, Fault::None, &mut random).unwrap();
         truth.recover(&medium, true, false).unwrap();
     }
@@ -491,25 +570,24 @@ fn without_space_behind_a_decision_no_rank_says_that_there_is_no_version() {
     truth.recover(&medium, false, false).unwrap();
 }
 
-/// A job in which one rank has a fault in a commit, or when the window is opened; then one that
-/// recovers and goes on. False if the fault did not come.
-fn faulty(seed: u64, fault: Fault, in_commit: bool, slip: Option<Slip>) -> Outcome<bool> {
+/// In which a rank has a fault.
+#[derive(Debug, Clone, Copy)]
+enum Call {
+    Open,
+    Commit,
+    Request,
+    /// Of a version that was asked for.
+    Conclude,
+}
+
+/// A job in which one rank has a fault in a call; then one that recovers and goes on. False if the
+/// fault did not come.
+fn faulty(seed: u64, fault: Fault, call: Call, slip: Option<Slip>) -> Outcome<bool> {
     let text = |error: PersistentError| error.to_string();
     let (mut random, medium) = (Random(seed), Simulated::new(Mistake::None));
     let keep = seed % 3 == 2;
     let mut truth = Truth { by_marks: seed % 2 == 1, ..Truth::new() };
-    let came = if in_commit {
-        let mut job = open(&medium, &hints(keep), false).map_err(text)?;
-        truth.opened();
-        truth.run(&mut job, seed as usize % 4, &mut random).map_err(text)?;
-        truth.change(&job, &mut random).map_err(text)?;
-        job.transactions.iter_mut().for_each(|transaction| transaction.slip = slip);
-        match truth.commit(&mut job, fault, &mut random) {
-            // Of no storage, and of no rank that has ended.
-            Err(error @ PersistentError::Arg { .. }) => return Err(text(error)),
-            committed => committed.is_err(),
-        }
-    } else {
+    let came = if let Call::Open = call {
         if !seed.is_multiple_of(4) {
             let mut job = open(&medium, &hints(keep), false).map_err(text)?;
             truth.opened();
@@ -518,6 +596,28 @@ fn faulty(seed: u64, fault: Fault, in_commit: bool, slip: Option<Slip>) -> Outco
             truth.change(&job, &mut random).map_err(text)?;
         }
         Job::open(&medium, &hints(keep), &SIZES, fault, &mut random).is_err()
+    } else {
+        let mut job = open(&medium, &hints(keep), false).map_err(text)?;
+        truth.opened();
+        truth.run(&mut job, seed as usize % 4, &mut random).map_err(text)?;
+        truth.conclude(&mut job, Fault::None, &mut random).map_err(text)?;
+        truth.change(&job, &mut random).map_err(text)?;
+        job.transactions.iter_mut().for_each(|transaction| transaction.slip = slip);
+        let (of_request, of_end) = match call {
+            Call::Request => (fault, Fault::None),
+            _ => (Fault::None, fault),
+        };
+        let went = match call {
+            Call::Open | Call::Commit => truth.commit(&mut job, fault, &mut random),
+            Call::Request | Call::Conclude => truth
+                .request(&mut job, of_request, &mut random)
+                .and_then(|()| truth.conclude(&mut job, of_end, &mut random)),
+        };
+        match went {
+            // Of no storage, and of no rank that has ended.
+            Err(error @ PersistentError::Arg { .. }) => return Err(text(error)),
+            went => went.is_err(),
+        }
     };
     match random.below(3) {
         0 => medium.power_cut(&mut random),
@@ -625,12 +725,12 @@ fn all_faults(seeds: Range<u64>, slip: Option<Slip>) -> Outcome<u64> {
     let mut count = 0;
     for seed in seeds {
         for (kind, rank) in kinds.into_iter().flat_map(|kind| [(kind, 0), (kind, 1)]) {
-            for in_commit in [true, false] {
+            for call in [Call::Open, Call::Commit, Call::Request, Call::Conclude] {
                 for step in 0.. {
                     let fault = kind(rank, step);
-                    let went = faulty(seed, fault, in_commit, slip);
+                    let went = faulty(seed, fault, call, slip);
                     count += 1;
-                    let told = |error| format!("seed {seed}, {fault:?}, {in_commit}: {error}");
+                    let told = |error| format!("seed {seed}, {fault:?}, {call:?}: {error}");
                     if !went.map_err(told)? {
                         break;
                     }
@@ -649,9 +749,14 @@ fn a_rank_that_ends_or_hears_nothing_at_any_step_leaves_a_committed_version() {
 
 #[test]
 fn mistakes_of_ranks_that_hear_nothing_are_noticed() {
-    let slips =
-        [Slip::AbandonsUnheard, Slip::AbandonsUndecided, Slip::ReturnsUndecided, Slip::OwnNumber];
-    for slip in slips {
+    for slip in [
+        Slip::AbandonsUnheard,
+        Slip::AbandonsUndecided,
+        Slip::ReturnsUndecided,
+        Slip::OwnNumber,
+        Slip::CopiesLate,
+        Slip::GoesOnEarly,
+    ] {
         assert!(all_faults(0..24, Some(slip)).is_err(), "{slip:?}");
     }
 }

@@ -198,6 +198,16 @@ pub enum PersistentError {
         /// The name.
         name: String,
     },
+    /// All ranks have asked for a version, which is not decided. This call has made none, and the
+    /// window goes on.
+    #[error(
+        "window {name:?}: a version that all ranks have asked for is not decided; wait for its \
+         request first, or commit with all ranks"
+    )]
+    Requested {
+        /// The name.
+        name: String,
+    },
     /// There is no space for a version. The window is as it was, and so are all versions.
     #[error("{path}: no space: {limit}")]
     Space {
@@ -257,7 +267,7 @@ impl PersistentError {
                 StorageError::System { path, call, errno, remedy: "" }.class()
             }
             Self::Poisoned { .. } | Self::Cut { .. } => ErrorClass::Io,
-            Self::Committing { .. } => ErrorClass::RmaSync,
+            Self::Committing { .. } | Self::Requested { .. } => ErrorClass::RmaSync,
             _ => ErrorClass::Other,
         }
     }
@@ -281,6 +291,10 @@ impl PersistentError {
     }
 }
 
+/// As calls of windows tell [`PersistentError::Requested`].
+const REQUESTED: &str = "a version that all ranks have asked for is not decided; wait for its \
+                         request first, or commit with all ranks";
+
 /// As the calls of windows tell it.
 impl From<PersistentError> for PersistError {
     fn from(error: PersistentError) -> Self {
@@ -294,6 +308,7 @@ impl From<PersistentError> for PersistError {
             }
             PersistentError::Cut { len, needed, .. } => Self::Cut { len, needed },
             PersistentError::Committing { .. } => Self::Committing,
+            PersistentError::Requested { .. } => Self::Refused { why: REQUESTED },
             PersistentError::Arg { what, .. } => Self::Refused { why: what },
             _ => Self::Poisoned { call: "a commit", errno: 0 },
         }

@@ -32,10 +32,13 @@ pub struct PersistentHints {
     pub(crate) plain: bool,
     pub(crate) volatile: bool,
     pub(crate) tracking: DirtyTracking,
+    pub(crate) snapshot_bytes: u64,
     pub(crate) blocks: bool,
     pub(crate) element: ElementType,
 }
 
+/// Of what is to be a version while ranks go on, unless the program says otherwise.
+const SNAPSHOT_BYTES: u64 = 64 << 20;
 /// Bytes of a name, as file systems have them.
 const NAME_MAX: usize = 255;
 /// Names of files of the root itself begin with this.
@@ -87,6 +90,7 @@ impl PersistentHints {
             plain: false,
             volatile: false,
             tracking: DirtyTracking::Compare,
+            snapshot_bytes: SNAPSHOT_BYTES,
             blocks: false,
             element: ElementType::default(),
         }
@@ -106,6 +110,7 @@ impl PersistentHints {
     /// | `pmem_dont_use_transactions` | `false`, `true` (false) |
     /// | `pmem_volatile` | `false`, `true` (false) |
     /// | `pmem_dirty_tracking` | `auto`, `write_protect`, `compare` (compare): [`DirtyTracking`] |
+    /// | `pmem_snapshot_bytes` | a number (64 MiB): [`snapshot_bytes`](Self::snapshot_bytes) |
     /// | `pmem_block_distribution` | `false`, `true` (false) |
     ///
     /// Other keys are ignored, and so is one whose condition does not hold: see
@@ -154,6 +159,10 @@ impl PersistentHints {
                         ("compare", DirtyTracking::Compare),
                     ];
                     hints.tracking = choice("pmem_dirty_tracking", value, &ways)?;
+                }
+                "pmem_snapshot_bytes" => {
+                    hints.snapshot_bytes =
+                        number("pmem_snapshot_bytes", value, "a number of bytes")?;
                 }
                 _ => {}
             }
@@ -212,6 +221,14 @@ impl PersistentHints {
     /// How commits find out what has changed.
     pub fn dirty_tracking(mut self, tracking: DirtyTracking) -> Self {
         self.tracking = tracking;
+        self
+    }
+
+    /// How much memory this rank has for copies of what is to be a version, while it goes on:
+    /// [`request_commit`](super::PersistentMemory::request_commit) writes to storage at once what
+    /// finds no room there. 0: all.
+    pub fn snapshot_bytes(mut self, bytes: u64) -> Self {
+        self.snapshot_bytes = bytes;
         self
     }
 
@@ -317,6 +334,7 @@ mod tests {
             ("pmem_block_distribution", "true", plain.clone().block_distribution(true)),
             ("pmem_dirty_tracking", "compare", plain.clone()),
             ("pmem_dirty_tracking", "auto", plain.clone().dirty_tracking(DirtyTracking::Auto)),
+            ("pmem_snapshot_bytes", "4096", plain.clone().snapshot_bytes(4096)),
             (
                 "pmem_dirty_tracking",
                 "write_protect",
@@ -338,6 +356,7 @@ mod tests {
             ("pmem_mode", "grow"),
             ("pmem_checkpoint_version", "-1"),
             ("pmem_volatile", ""),
+            ("pmem_snapshot_bytes", "64M"),
         ] {
             let error = set(key, value).unwrap_err().to_string();
             assert!(error.contains(key), "{key}={value}: {error}");

@@ -3,9 +3,10 @@
 
 use super::error::{PersistentCode, PersistentError};
 use super::hints::PersistentHints;
+use super::request::{CommitRequest, Outcome, Pending, Writer, Written};
 use super::root::Root;
 use super::tracker::Tracker;
-use super::transaction::{Numbers, Transaction, open};
+use super::transaction::{COMMIT, Numbers, Transaction, open};
 use super::{OfWindow, Ranks, agree, finish};
 use crate::hints::choice;
 use crate::store::{Disk, Medium, State, work_file};
@@ -15,7 +16,7 @@ use rma_core::transport::{Announced, FileMapping, Mapped, Mapping};
 use rma_core::{Backing, CommitGroup, Communicator, Extent, HintChange, PersistError};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 type Result<T> = std::result::Result<T, PersistentError>;
 
@@ -60,6 +61,8 @@ pub struct PersistentMemory {
     /// ranks: no thread waits for it there to commit, it is refused. A commit of this rank alone
     /// holds this lock.
     committing: Mutex<bool>,
+    /// Whether ranks have asked for a version that is not decided: `state` has it.
+    is_requested: AtomicBool,
     /// Without transactions: what the window lies on is what it holds. Not in `state`, which a
     /// commit holds while others may ask for a sync and come to that commit only then.
     plain: AtomicBool,
@@ -80,14 +83,30 @@ pub struct PersistentMemory {
 /// The transaction under way, and what will tell its commit what has changed.
 #[derive(Debug)]
 struct Running {
+    /// Whose store a version has that is pending.
     transaction: Transaction<Disk>,
     tracker: Tracker,
+    pending: Option<Pending>,
+    /// Bytes for which the last request had no room, and which it wrote.
+    unfit: u64,
 }
 
 #[derive(Debug, Default)]
 struct Told {
     version: Option<u64>,
     tracking: String,
+    unfit: u64,
+}
+
+/// What ranks tell each other when they meet to commit: which window it is, whether it has
+/// transactions and is to have some, the serial of a version that was asked for, and [`Numbers`].
+type Words = [u64; 7];
+
+/// A commit that all ranks have come to.
+struct Met<'m> {
+    running: MutexGuard<'m, Running>,
+    _committing: Committing<'m>,
+    all: Vec<Words>,
 }
 
 /// What a volatile window leaves below its root.
@@ -151,8 +170,9 @@ impl PersistentMemory {
             _mapped: mapped,
             memory,
             _left: left,
-            state: Mutex::new(Running { transaction, tracker }),
+            state: Mutex::new(Running { transaction, tracker, pending: None, unfit: 0 }),
             committing: Mutex::new(false),
+            is_requested: AtomicBool::new(false),
             plain,
             plain_next,
             keep_all,
@@ -196,7 +216,16 @@ impl PersistentMemory {
     pub fn info(&self) -> Vec<(&'static str, String)> {
         let mut keys = self.hints.in_force(self.keep_all.load(Relaxed), self.is_plain());
         if !self.hints.volatile && !self.is_plain() {
-            keys.push(("pmem_dirty_tracking", self.told().tracking.clone()));
+            let Told { tracking, unfit, .. } = &*self.told();
+            keys.push(("pmem_dirty_tracking", tracking.clone()));
+            let room = self.hints.snapshot_bytes;
+            let value = match unfit {
+                0 => room.to_string(),
+                _ => {
+                    format!("{room} (the last request wrote {unfit} bytes more before it returned)")
+                }
+            };
+            keys.push(("pmem_snapshot_bytes", value));
         }
         keys
     }
@@ -234,49 +263,142 @@ impl PersistentMemory {
         self.commit_all(comm)
     }
 
+    /// Asks for a version of what the window holds, and returns while it is written:
+    /// [`CommitRequest::wait`] makes it, at all ranks or at none. **Collective** over the ranks
+    /// that opened the window, and a barrier, as [`commit`](Self::commit) is: end the epoch first,
+    /// and from the call to its return no rank writes there. When it returns, all ranks may store
+    /// anywhere: what they do belongs to the next transaction.
+    ///
+    /// ```
+    /// # use rma_storage::{PersistentError, PersistentMemory};
+    /// # // Run by the tests of the crate `rma`; here for the compiler.
+    /// # fn example(memory: &PersistentMemory, world: &rma_core::Communicator)
+    /// #     -> Result<(), PersistentError> {
+    /// let request = memory.request_commit(world)?; // a copy of what has changed
+    /// // … the next step of the program, on the same window …
+    /// let version = request.wait()?; // durable, at all ranks or at none
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The call copies what a commit would look at, into memory of at most
+    /// [`snapshot_bytes`](PersistentHints::snapshot_bytes): all blocks that may have changed if
+    /// they find room, otherwise those that have; and writes to storage at once what finds none.
+    /// The memory is kept until the window is dropped.
+    ///
+    /// One version is under way at a time: this call, and [`commit`](Self::commit), decide an
+    /// earlier one first. Meanwhile [`commit_alone`](Self::commit_alone) is refused. Without
+    /// transactions, and where they are turned off or on, it is a [`commit`](Self::commit).
+    ///
+    /// # Errors
+    ///
+    /// As of [`commit`](Self::commit); also those of an earlier request, and then nothing was asked
+    /// for.
+    pub fn request_commit<'m>(&'m self, comm: &'m Communicator) -> Result<CommitRequest<'m>> {
+        let outcome = self.request(comm)?;
+        Ok(CommitRequest { memory: self, comm, outcome })
+    }
+
+    fn request(&self, ranks: &impl Ranks) -> Result<Outcome> {
+        let (mut met, plain_next) = self.begin(ranks)?;
+        if self.hints.volatile || self.is_plain() || plain_next {
+            let made = self.make(ranks, &mut met, plain_next)?;
+            return Ok(Outcome::new(OnceLock::from(Ok(made))));
+        }
+        let Met { running, all, .. } = &mut met;
+        let Running { transaction, tracker, .. } = &mut **running;
+        let room = usize::try_from(self.hints.snapshot_bytes).unwrap_or(usize::MAX);
+        let (keep_all, told) = (self.keep_all.load(Relaxed), Some(numbers_of(all)));
+        let requested = finish(transaction.request(ranks, tracker, keep_all, told, room));
+        let requested = requested.and_then(|(requested, written)| {
+            let store = transaction.store.take().ok_or_else(|| self.poisoned())?;
+            Ok((requested, written, store))
+        });
+        let (requested, written, store) = requested.inspect_err(|_| self.tell(running))?;
+        let (outcome, writer) = (Outcome::default(), Writer::start(store, requested.serial()));
+        running.unfit = written;
+        running.pending = Some(Pending { requested, writer, outcome: outcome.clone() });
+        self.is_requested.store(true, Relaxed);
+        self.tell(running);
+        Ok(outcome)
+    }
+
     fn commit_all(&self, ranks: &impl Ranks) -> Result<Option<u64>> {
-        let what = "a commit";
-        let arg = |what| PersistentError::Arg { name: self.hints.name.clone(), what };
-        let checked = match (ranks.rank(), ranks.size()) == (self.rank, self.ranks) {
-            true => Ok(()),
-            false => Err(arg("the ranks that commit are not those that have opened it")),
-        };
-        let checked = checked.and_then(|()| self.begin_commit());
-        let (plain, plain_next) = (self.is_plain(), self.plain_next.load(Relaxed));
-        let is_flush = self.hints.volatile || plain && plain_next;
-        let name = u64::from(crc32fast::hash(self.hints.name.as_bytes()));
-        let alike = [name, plain.into(), plain_next.into()];
-        // Not of one that is refused: another commit has it, and waits for what this one tells.
-        let ready = checked.and_then(|committing| {
-            let running = self.running();
-            let numbers = match is_flush {
+        let (mut met, plain_next) = self.begin(ranks)?;
+        self.make(ranks, &mut met, plain_next)
+    }
+
+    /// Decides a version that was asked for, and meets the ranks for another one; also returns
+    /// whether transactions are to be off. **Collective**
+    fn begin(&self, ranks: &impl Ranks) -> Result<(Met<'_>, bool)> {
+        if self.is_requested.load(Relaxed) {
+            self.conclude(ranks)?;
+        }
+        let plain_next = self.plain_next.load(Relaxed);
+        let met = self.meet(ranks, plain_next, |running| {
+            let numbers = match self.hints.volatile || self.is_plain() && plain_next {
                 true => Numbers::default(),
                 false => running.transaction.numbers(self.keep_all.load(Relaxed))?,
             };
-            Ok((committing, running, numbers))
-        });
-        let words = |(.., numbers): &(_, _, Numbers)| {
-            let mut words = [0; 7];
-            words[..3].copy_from_slice(&alike);
-            words[3..].copy_from_slice(numbers);
-            words
-        };
-        let ((_committing, mut running, _), all) = finish(agree(ranks, what, ready, words))?;
-        if all.iter().any(|one| one[0] != name) {
-            return Err(arg("ranks commit different windows; all commit the same"));
-        }
-        if all.iter().any(|one| one[..3] != alike) {
+            Ok((0, numbers))
+        })?;
+        let first = met.all[0];
+        if met.all.iter().any(|one| one[1] != first[1]) {
             let what = "pmem_dont_use_transactions was not set alike at all ranks; set it again";
-            return Err(arg(what));
+            return Err(self.arg(what));
         }
-        if is_flush {
-            finish(agree(ranks, what, self.flush(), |()| []))?;
+        self.alike(&met)?;
+        Ok((met, plain_next))
+    }
+
+    /// Meets the ranks that commit; none of them is refused, and all mean this window. `own` are a
+    /// serial and numbers of this rank. **Collective**
+    fn meet(
+        &self,
+        ranks: &impl Ranks,
+        plain_next: bool,
+        own: impl FnOnce(&Running) -> Result<(u64, Numbers)>,
+    ) -> Result<Met<'_>> {
+        let checked = match (ranks.rank(), ranks.size()) == (self.rank, self.ranks) {
+            true => Ok(()),
+            false => Err(self.arg("the ranks that commit are not those that have opened it")),
+        };
+        let checked = checked.and_then(|()| self.begin_commit());
+        let name = u64::from(crc32fast::hash(self.hints.name.as_bytes()));
+        // Not of one that is refused: another commit has it, and waits for what this one tells.
+        let ready = checked.and_then(|committing| {
+            let running = self.running();
+            let (serial, numbers) = own(&running)?;
+            let plain = u64::from(self.is_plain()) | u64::from(plain_next) << 1;
+            let mut words = [name, plain, serial, 0, 0, 0, 0];
+            words[3..].copy_from_slice(&numbers);
+            Ok((running, committing, words))
+        });
+        let ((running, _committing, _), all) =
+            finish(agree(ranks, COMMIT, ready, |(.., words)| *words))?;
+        if all.iter().any(|one| one[0] != name) {
+            return Err(self.arg("ranks commit different windows; all commit the same"));
+        }
+        Ok(Met { running, _committing, all })
+    }
+
+    fn alike(&self, met: &Met<'_>) -> Result<()> {
+        let serial = met.all[0][2];
+        match met.all.iter().all(|one| one[2] == serial) {
+            true => Ok(()),
+            false => Err(self.arg("ranks wait for different commits; all wait for the same")),
+        }
+    }
+
+    /// Makes the version for which the ranks have met. **Collective**
+    fn make(&self, ranks: &impl Ranks, met: &mut Met<'_>, plain_next: bool) -> Result<Option<u64>> {
+        if self.hints.volatile || self.is_plain() && plain_next {
+            finish(agree(ranks, COMMIT, self.flush(), |()| []))?;
             return Ok(None);
         }
-        let all = all.iter().map(|&[_, _, _, numbers @ ..]| numbers).collect();
-        let keep_all = self.keep_all.load(Relaxed);
-        let Running { transaction, tracker } = &mut *running;
-        let number = finish(transaction.commit(ranks, tracker, State::Kept, keep_all, Some(all)));
+        let (told, keep_all) = (numbers_of(&met.all), self.keep_all.load(Relaxed));
+        let Running { transaction, tracker, .. } = &mut *met.running;
+        let number = finish(transaction.commit(ranks, tracker, State::Kept, keep_all, Some(told)));
         let mut turn = || -> Result<()> {
             if plain_next {
                 finish(transaction.end(ranks, tracker, keep_all))?;
@@ -290,8 +412,84 @@ impl PersistentMemory {
             Err(error) if error.code() == Some(PersistentCode::NoMem) => Ok(Some(number)),
             turned => turned.map(|()| Some(number)),
         });
-        self.tell(&running);
+        self.tell(&met.running);
         turned
+    }
+
+    /// Decides the version that was asked for, when all parts of it are durable; returns its
+    /// number. **Collective**
+    pub(super) fn conclude(&self, ranks: &impl Ranks) -> Result<Option<u64>> {
+        let met = self.meet(ranks, self.plain_next.load(Relaxed), |running| {
+            let pending = running.pending.as_ref().ok_or_else(|| self.poisoned())?;
+            Ok((pending.requested.serial(), Numbers::default()))
+        });
+        let met = met.and_then(|met| self.alike(&met).map(|()| met));
+        let mut met = met.inspect_err(|error| {
+            // Others may go on with it, and this rank is not with them.
+            if matches!(error, PersistentError::Collective(_) | PersistentError::Unheard { .. }) {
+                self.give_up(error);
+            }
+        })?;
+        let Running { transaction, tracker, pending, .. } = &mut *met.running;
+        let Some(Pending { requested, writer, outcome }) = pending.take() else {
+            return Err(self.poisoned());
+        };
+        let prepared = match writer.join().map(|written| *written) {
+            Some(Written { store, prepared }) => {
+                transaction.store = Some(store);
+                prepared
+            }
+            None => Err(self.poisoned()),
+        };
+        let made = finish(transaction.conclude(ranks, tracker, &requested, prepared)).map(Some);
+        self.is_requested.store(false, Relaxed);
+        _ = outcome.set(made.clone());
+        self.tell(&met.running);
+        made
+    }
+
+    /// This rank takes no part in a version that was asked for: others may not know.
+    fn give_up(&self, error: &PersistentError) {
+        let mut running = self.running();
+        let Some(Pending { writer, outcome, .. }) = running.pending.take() else { return };
+        running.transaction.store = writer.join().map(|written| {
+            let mut store = written.store;
+            store.poison();
+            store
+        });
+        self.is_requested.store(false, Relaxed);
+        _ = outcome.set(Err(error.clone()));
+    }
+
+    /// What became of this rank's part of a version that was asked for, as far as that is known;
+    /// nothing if there is none. Waits for no commit, which tells it itself.
+    fn written(&self) -> Option<Result<()>> {
+        let mut running = match self.state.try_lock() {
+            Ok(running) => running,
+            Err(TryLockError::Poisoned(running)) => running.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        let written = running.pending.as_mut()?.writer.poll()?;
+        Some(match written {
+            Some(Written { prepared, .. }) => prepared.clone().map(drop),
+            None => Err(self.poisoned()),
+        })
+    }
+
+    pub(super) fn is_written(&self) -> bool {
+        self.written().is_some()
+    }
+
+    fn arg(&self, what: &'static str) -> PersistentError {
+        PersistentError::Arg { name: self.hints.name.clone(), what }
+    }
+
+    fn poisoned(&self) -> PersistentError {
+        PersistentError::Poisoned { name: self.hints.name.clone() }
+    }
+
+    fn requested(&self) -> PersistentError {
+        PersistentError::Requested { name: self.hints.name.clone() }
     }
 
     /// A commit of all ranks is under way until the value is dropped; fails if another is.
@@ -330,6 +528,9 @@ impl PersistentMemory {
         // Held until the version is there.
         let _alone = self.not_committing()?;
         let mut running = self.running();
+        if running.pending.is_some() {
+            return Err(self.requested());
+        }
         let made = running.transaction.commit_alone(self.keep_all.load(Relaxed));
         self.tell(&running);
         made
@@ -350,7 +551,7 @@ impl PersistentMemory {
     /// What has become of the transaction is told from now on.
     fn tell(&self, running: &Running) {
         let (version, tracking) = (running.transaction.version, running.tracker.explain());
-        *self.told() = Told { version, tracking };
+        *self.told() = Told { version, tracking, unfit: running.unfit };
     }
 
     fn flush(&self) -> Result<()> {
@@ -365,9 +566,14 @@ impl PersistentMemory {
         match error {
             PersistError::System { call, errno } => PersistentError::System { path, call, errno },
             PersistError::Cut { len, needed } => PersistentError::Cut { path, len, needed },
-            _ => PersistentError::Poisoned { name: self.hints.name.clone() },
+            _ => self.poisoned(),
         }
     }
+}
+
+/// Of each rank, for a commit.
+fn numbers_of(all: &[Words]) -> Vec<Numbers> {
+    all.iter().map(|&[_, _, _, numbers @ ..]| numbers).collect()
 }
 
 struct Committing<'m>(&'m PersistentMemory);
@@ -393,6 +599,9 @@ fn open_file(path: PathBuf, hints: &PersistentHints, len: usize) -> Result<Stora
 
 impl Drop for PersistentMemory {
     fn drop(&mut self) {
+        // The next to open the window has its files for itself.
+        let pending = self.running().pending.take();
+        drop(pending.map(|pending| pending.writer.join()));
         // What lies there is what the next to open it finds: transactions were turned off.
         if self.is_plain() && !self.hints.plain {
             _ = self.flush();
@@ -447,6 +656,9 @@ unsafe impl Backing for PersistentMemory {
     }
 
     fn release(&self) -> std::result::Result<(), PersistError> {
+        if self.is_requested.load(Relaxed) {
+            return Err(self.requested().into());
+        }
         if self.hints.volatile || !self.is_plain() {
             return Ok(());
         }
@@ -473,6 +685,8 @@ unsafe impl Backing for PersistentMemory {
         if plain && !self.hints.volatile {
             self.memory.persist(range)?;
         }
+        // What is known to have failed is told as soon as it can be.
+        self.written().unwrap_or(Ok(()))?;
         Ok(plain)
     }
 
@@ -486,5 +700,13 @@ unsafe impl Backing for PersistentMemory {
             None => self.commit_alone(),
         };
         Ok(committed.map(drop)?)
+    }
+
+    fn has_request(&self) -> bool {
+        self.is_requested.load(Relaxed)
+    }
+
+    fn conclude(&self, together: &dyn CommitGroup) -> std::result::Result<(), PersistError> {
+        Ok(Self::conclude(self, &OfWindow(together)).map(drop)?)
     }
 }

@@ -4,6 +4,7 @@ mod error;
 mod hints;
 mod manage;
 mod memory;
+mod request;
 mod root;
 mod start;
 mod tracker;
@@ -20,6 +21,7 @@ pub use error::{PersistentCode, PersistentError};
 pub use hints::{PersistentHints, PersistentMode};
 pub use manage::{VersionSummary, WindowSummary};
 pub use memory::PersistentMemory;
+pub use request::CommitRequest;
 pub use root::Root;
 pub use tracker::DirtyTracking;
 

@@ -1,6 +1,6 @@
 //! Jobs of several ranks on simulated storage, all in one thread: their steps come in any order,
 //! and any of them ends at any step.
-use super::transaction::{Marks, Transaction, open};
+use super::transaction::{Marks, Requested, Transaction, open};
 use super::{PersistentError, PersistentHints, Ranks};
 use crate::store::{Key, Medium, State, key_of, simulated::*, work_file};
 use core::cell::{Cell, RefCell};
@@ -182,6 +182,8 @@ pub(super) struct Job {
     pub(super) processes: Vec<Simulated>,
     pub(super) transactions: Vec<Transaction<Simulated>>,
     pub(super) marks: Known,
+    /// Of each rank, the version that all have asked for.
+    pub(super) requested: Vec<Requested>,
     hints: PersistentHints,
     sizes: Vec<u64>,
 }
@@ -211,9 +213,9 @@ impl Job {
         };
         let opened = all_of(together(&processes, fault, order, call))?;
         let transactions = opened.into_iter().map(|(transaction, ())| transaction).collect();
-        let (medium, marks) = (medium.clone(), Known::default());
+        let (medium, marks, requested) = (medium.clone(), Known::default(), Vec::new());
         let (hints, sizes) = (hints.clone(), sizes.to_vec());
-        Ok(Self { medium, processes, transactions, marks, hints, sizes })
+        Ok(Self { medium, processes, transactions, marks, requested, hints, sizes })
     }
 
     /// Of all ranks; by the blocks of each that were stored to, or by comparison.
@@ -232,6 +234,54 @@ impl Job {
                 Box::pin(async move {
                     let mut marks = Known { tells, stored };
                     transaction.commit(&member, &mut marks, State::Kept, keep, None).await
+                })
+            };
+            members.into_iter().zip(transactions).map(task).collect()
+        };
+        together(&self.processes, fault, order, call)
+    }
+
+    /// Of all ranks, with copies of so many bytes; as soon as a rank goes on, it stores what comes
+    /// `next` to the part of the one to its right.
+    pub(super) fn request(
+        &mut self,
+        stored: Option<&[Vec<bool>]>,
+        room: usize,
+        next: &[Vec<u8>],
+        fault: Fault,
+        order: &mut Random,
+    ) -> Outcomes<Requested> {
+        let (keep, tells, name) = (self.hints.keep_all, self.marks.tells, &self.hints.name);
+        let transactions = &mut self.transactions;
+        let call = |members: Vec<Member>| {
+            let task = |(member, transaction)| -> Task<'_, Requested> {
+                let (member, transaction): (Member, &mut Transaction<_>) = (member, transaction);
+                let stored = stored.map(|stored| stored[member.rank].clone());
+                Box::pin(async move {
+                    let mut marks = Known { tells, stored };
+                    let asked = transaction.request(&member, &mut marks, keep, None, room).await;
+                    let (requested, _) = asked?;
+                    let right = (member.rank + 1) % next.len();
+                    write(&member.medium, name, right, &next[right])?;
+                    Ok(requested)
+                })
+            };
+            members.into_iter().zip(transactions).map(task).collect()
+        };
+        together(&self.processes, fault, order, call)
+    }
+
+    /// Of all ranks: what they have asked for is written, and decided.
+    pub(super) fn conclude(&mut self, fault: Fault, order: &mut Random) -> Outcomes<u64> {
+        let requested = core::mem::take(&mut self.requested);
+        let transactions = self.transactions.iter_mut().zip(&requested);
+        let call = |members: Vec<Member>| {
+            let task = |(member, of)| -> Task<'_, u64> {
+                let (transaction, requested): (&mut Transaction<_>, &Requested) = of;
+                Box::pin(async move {
+                    let prepared = transaction.write(requested);
+                    let mut marks = Known::default();
+                    transaction.conclude(&member, &mut marks, requested, prepared).await
                 })
             };
             members.into_iter().zip(transactions).map(task).collect()
@@ -271,7 +321,11 @@ impl Job {
 
     /// Stores what the parts lie on, as operations do.
     pub(super) fn write(&self, rank: usize, bytes: &[u8]) -> Result<()> {
-        let file = self.medium.open(&work_file(&self.hints.name, rank as u32))?;
-        Ok(self.medium.write_at(&file.expect("made when it was opened"), bytes, 0)?)
+        write(&self.medium, &self.hints.name, rank, bytes)
     }
+}
+
+fn write(medium: &Simulated, name: &str, rank: usize, bytes: &[u8]) -> Result<()> {
+    let file = medium.open(&work_file(name, rank as u32))?;
+    Ok(medium.write_at(&file.expect("made when it was opened"), bytes, 0)?)
 }

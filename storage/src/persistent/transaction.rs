@@ -28,6 +28,9 @@ pub(super) trait Marks {
 /// would have, the highest number, and whether older versions are kept.
 pub(super) type Numbers = [u64; 4];
 
+/// What all ranks do, as errors name it.
+pub(super) const COMMIT: &str = "a commit";
+
 /// A mistake of a rank that tests must notice.
 #[cfg(test)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +43,24 @@ pub(super) enum Slip {
     ReturnsUndecided,
     /// It takes its own next number for that of all.
     OwnNumber,
+    /// It copies what a version is to have that was asked for when that is written.
+    CopiesLate,
+    /// It goes on when it has copied, and others may not have.
+    GoesOnEarly,
+}
+
+/// A version that all ranks have asked for, and none has decided: each has copies of what it is to
+/// have, which [`PartStore::write`] makes durable.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Requested {
+    decision: Decision,
+    keep_all: bool,
+}
+
+impl Requested {
+    pub(super) fn serial(&self) -> u64 {
+        self.decision.serial
+    }
 }
 
 /// The transaction under way of a rank.
@@ -181,31 +202,94 @@ impl<M: Medium> Transaction<M> {
         keep_all: bool,
         told: Option<Vec<Numbers>>,
     ) -> Result<u64> {
-        let (what, element) = ("a commit", self.element);
-        let all = match told {
-            Some(told) => told,
-            None => agree(ranks, what, self.numbers(keep_all), |numbers| *numbers).await?.1,
-        };
-        // All have come, so that what they store meanwhile has ended.
-        let stored = marks.stored(ranks).await;
+        let (requested, stored) = self.begin_version(ranks, marks, state, keep_all, told).await?;
+        let serial = requested.serial();
+        let prepared = self.store_mut().and_then(|store| store.prepare(serial, stored.as_deref()));
+        self.conclude(ranks, marks, &requested, prepared).await
+    }
+
+    /// Asks for a version of all ranks, of what their parts hold now: copies them, of `room` bytes
+    /// at most. From when it returns, ranks store again. What is to follow is
+    /// [`PartStore::write`], and [`conclude`](Self::conclude). Returns how many bytes were written
+    /// for which there was no room. **Collective**
+    pub(super) async fn request(
+        &mut self,
+        ranks: &impl Ranks,
+        marks: &mut impl Marks,
+        keep_all: bool,
+        told: Option<Vec<Numbers>>,
+        room: usize,
+    ) -> Result<(Requested, u64)> {
+        let begun = self.begin_version(ranks, marks, State::Kept, keep_all, told).await;
+        let (requested, stored) = begun?;
         #[cfg(test)]
         let slip = self.slip;
-        let poisoned = self.poisoned();
-        let store = self.store.as_mut().ok_or(poisoned)?;
-        let stored = stored.inspect_err(|_| store.poison())?;
+        let store = self.store_mut()?;
+        #[cfg(test)]
+        if slip == Some(Slip::CopiesLate) {
+            agree(ranks, COMMIT, Ok(()), |()| []).await?;
+            return Ok((requested, 0));
+        }
+        let captured = store.capture(stored.as_deref(), room);
+        #[cfg(test)]
+        if slip == Some(Slip::GoesOnEarly) {
+            return captured.map(|written| (requested, written));
+        }
+        // Others may store to this part as soon as they go on: not before it is copied.
+        match agree(ranks, COMMIT, captured, |_| []).await {
+            Ok((written, _)) => Ok((requested, written)),
+            Err(error) => {
+                store.give_up(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// What a commit begins with: the number of the version, and which blocks were stored to.
+    /// **Collective**
+    async fn begin_version(
+        &mut self,
+        ranks: &impl Ranks,
+        marks: &mut impl Marks,
+        state: State,
+        keep_all: bool,
+        told: Option<Vec<Numbers>>,
+    ) -> Result<(Requested, Option<Vec<bool>>)> {
+        let all = match told {
+            Some(told) => told,
+            None => agree(ranks, COMMIT, self.numbers(keep_all), |numbers| *numbers).await?.1,
+        };
+        // All have come, so that what they store meanwhile has ended.
+        let stored = marks.stored(ranks).await.inspect_err(|_| self.poison())?;
         let most = |word: usize| all.iter().map(|all| all[word]).max().unwrap_or(0);
         let (keep_all, time_ns) = (most(3) > 0, now());
         let number = if state == State::Plain { most(2) } else { most(1) };
         #[cfg(test)]
-        let number = if slip == Some(Slip::OwnNumber) { self.next } else { number };
+        let number = if self.slip == Some(Slip::OwnNumber) { self.next } else { number };
         // The same at all ranks.
         let serial = following(&self.name, most(0))?;
         following(&self.name, number)?;
-        let (highest, alone) = (most(2).max(number), false);
+        let (highest, alone, element) = (most(2).max(number), false, self.element);
         let decision = Decision { number, serial, highest, time_ns, state, alone, element };
-        let prepared = store.prepare(serial, stored.as_deref());
+        Ok((Requested { decision, keep_all }, stored))
+    }
+
+    /// The second phase, and the end of the first, in which this rank's part was `prepared`.
+    /// **Collective**
+    pub(super) async fn conclude(
+        &mut self,
+        ranks: &impl Ranks,
+        marks: &mut impl Marks,
+        requested: &Requested,
+        prepared: Result<PartRef>,
+    ) -> Result<u64> {
+        let Requested { decision, keep_all } = requested;
+        let told = agree(ranks, COMMIT, prepared, words_of).await;
+        #[cfg(test)]
+        let slip = self.slip;
+        let store = self.store_mut()?;
         let changed = store.changed_blocks();
-        let parts = match agree(ranks, what, prepared, words_of).await {
+        let parts = match told {
             Ok((_, parts)) => parts.into_iter().map(part_of).collect(),
             Err(error) => {
                 #[cfg(test)]
@@ -216,12 +300,12 @@ impl<M: Medium> Transaction<M> {
                 return Err(error);
             }
         };
-        let decided = if ranks.rank() == 0 { store.decide(&decision, parts) } else { Ok(()) };
-        let decided = agree(ranks, what, decided, |()| []).await;
+        let decided = if ranks.rank() == 0 { store.decide(decision, parts) } else { Ok(()) };
+        let decided = agree(ranks, COMMIT, decided, |()| []).await;
         #[cfg(test)]
         match slip {
             Some(Slip::AbandonsUndecided) if decided.is_err() => store.abandon(),
-            Some(Slip::ReturnsUndecided) if decided.is_err() => return Ok(number),
+            Some(Slip::ReturnsUndecided) if decided.is_err() => return Ok(decision.number),
             _ => {}
         }
         decided.inspect_err(|error| {
@@ -233,13 +317,28 @@ impl<M: Medium> Transaction<M> {
         })?;
         // The version is there, whatever becomes of those that it takes the place of; and their
         // records are gone before the next commit of any rank synchronises the folder.
-        let adopted = self.adopt(&decision, keep_all);
-        let adopted = agree(ranks, what, adopted, |()| []).await;
+        let adopted = self.adopt(decision, *keep_all);
+        let adopted = agree(ranks, COMMIT, adopted, |()| []).await;
         adopted.inspect_err(|_| self.poison())?;
-        if state == State::Kept {
+        if decision.state == State::Kept {
             marks.committed(changed);
         }
-        Ok(number)
+        Ok(decision.number)
+    }
+
+    /// What this rank has copied for a version that was asked for becomes durable.
+    #[cfg(test)]
+    pub(super) fn write(&mut self, requested: &Requested) -> Result<PartRef> {
+        let (slip, store) = (self.slip, self.store_mut()?);
+        if slip == Some(Slip::CopiesLate) {
+            store.capture(None, 0)?;
+        }
+        store.write(requested.serial())
+    }
+
+    fn store_mut(&mut self) -> Result<&mut PartStore<M>> {
+        let poisoned = self.poisoned();
+        self.store.as_mut().ok_or(poisoned)
     }
 
     /// Makes what the window lies on what it holds, behind a version: without transactions.

@@ -56,6 +56,10 @@ pub(crate) struct PartStore<M: Medium> {
     parts: BTreeMap<u64, u32>,
     /// Those of versions that were dropped, which is not durable yet.
     retiring: Vec<u64>,
+    /// What a version is to have that is not written yet.
+    snapshot: Option<Snapshot>,
+    /// The bytes of its blocks. Kept: new memory costs more than the copies do.
+    copies: Vec<u8>,
     /// Slots that were written for a version that is not decided.
     pending: Option<(Part, PartRef, Vec<u64>)>,
     /// Blocks that the last one that was prepared wrote.
@@ -65,6 +69,26 @@ pub(crate) struct PartStore<M: Medium> {
     /// Uses slots again at once: a mistake that tests must notice.
     #[cfg(test)]
     pub(crate) hasty: bool,
+    /// Makes blocks durable only once the version is decided: another one.
+    #[cfg(test)]
+    pub(crate) late: bool,
+}
+
+/// What a version is to have of a part.
+#[derive(Debug)]
+struct Snapshot {
+    /// All blocks: those of the base, and changed ones that were written already.
+    blocks: Vec<Block>,
+    /// Slots that were written for these.
+    taken: Vec<u64>,
+    /// Blocks whose bytes are in the store's copies, one behind the other.
+    copied: Vec<usize>,
+}
+
+/// What a block has become since the base.
+enum Change {
+    Zeros,
+    Bytes { crc: u32 },
 }
 
 /// Reads a block of a version: into as many bytes as it has.
@@ -168,6 +192,15 @@ impl Batch {
     }
 }
 
+/// Sees that a buffer has so many bytes; false if the system has no memory for them.
+fn make_room(buffer: &mut Vec<u8>, len: usize) -> bool {
+    let has = buffer.try_reserve(len.saturating_sub(buffer.len())).is_ok();
+    if has && len > buffer.len() {
+        buffer.resize(len, 0);
+    }
+    has
+}
+
 /// Bytes of a block of a part of so many: the last one may be shorter.
 fn block_len(size: u64, number: usize) -> usize {
     let start = number as u64 * BLOCK as u64;
@@ -215,12 +248,16 @@ impl<M: Medium> PartStore<M> {
             free: BTreeSet::new(),
             parts: BTreeMap::new(),
             retiring: Vec::new(),
+            snapshot: None,
+            copies: Vec::new(),
             pending: None,
             changed_blocks: 0,
             highest_serial: catalog.highest_serial(),
             poisoned: false,
             #[cfg(test)]
             hasty: false,
+            #[cfg(test)]
+            late: false,
         };
         store.take_stock(catalog)?;
         Ok(store)
@@ -365,13 +402,90 @@ impl<M: Medium> PartStore<M> {
     /// the last commit of all ranks are as the transaction began with them; without, all are looked
     /// at.
     pub(crate) fn prepare(&mut self, serial: u64, stored: Option<&[bool]>) -> Result<PartRef> {
+        self.capture(stored, 0)?;
+        self.write(serial)
+    }
+
+    /// As [`prepare`](Self::prepare), of which [`write`](Self::write) does the rest: when this
+    /// returns, the window may be stored to. Blocks are copied, of at most `room` bytes together.
+    /// Where all that are looked at find room, they are not compared before; otherwise those that
+    /// have changed are copied, and once there is no more room, they are written here and now.
+    /// Returns how many bytes those are.
+    pub(crate) fn capture(&mut self, stored: Option<&[bool]>, room: usize) -> Result<u64> {
         if self.poisoned {
             return Err(PersistentError::Poisoned { name: self.name.clone() });
         }
         let mut blocks = self.base.blocks.clone();
         blocks.resize(blocks_of(self.size), Block::ZEROS);
-        let (mut taken, stored) = (Vec::new(), stored.filter(|_| self.base.size == self.size));
-        let wrote = self.write_changed(&mut blocks, stored, &mut taken);
+        let stored = stored.filter(|_| self.base.size == self.size);
+        let is_looked_at =
+            |number: &usize| stored.is_none_or(|stored| stored.get(*number) != Some(&false));
+        let numbers: Vec<_> = (0..blocks.len()).filter(is_looked_at).collect();
+        let mut snapshot = Snapshot { blocks, taken: Vec::new(), copied: Vec::new() };
+        self.changed_blocks = 0;
+        let captured = match self.copy_all(&numbers, room) {
+            Ok(true) => {
+                snapshot.copied = numbers;
+                Ok(())
+            }
+            Ok(false) => self.copy_changed(&numbers, room, &mut snapshot),
+            Err(error) => Err(error),
+        };
+        let written = snapshot.taken.len() as u64 * BLOCK as u64;
+        self.snapshot = Some(snapshot);
+        captured.map(|()| written).inspect_err(|error| self.fail(error))
+    }
+
+    /// Copies these blocks as they are, if there is room for all.
+    fn copy_all(&mut self, numbers: &[usize], room: usize) -> Result<bool> {
+        let len = |numbers: &[usize]| -> usize {
+            numbers.iter().map(|number| block_len(self.size, *number)).sum()
+        };
+        if len(numbers) > room || !make_room(&mut self.copies, len(numbers)) {
+            return Ok(false);
+        }
+        let mut copies = &mut *self.copies;
+        for run in numbers.chunk_by(|one, next| one + 1 == *next) {
+            let (here, rest) = copies.split_at_mut(len(run));
+            self.medium.read_at(&self.work, here, run[0] as u64 * BLOCK as u64)?;
+            copies = rest;
+        }
+        Ok(true)
+    }
+
+    /// Copies those of these blocks that have changed, and writes those for which there is no room.
+    fn copy_changed(
+        &mut self,
+        numbers: &[usize],
+        room: usize,
+        snapshot: &mut Snapshot,
+    ) -> Result<()> {
+        let mut then = vec![0; BLOCK];
+        for (at, &number) in numbers.iter().enumerate() {
+            // Those before are whole: only the last one of the part may be shorter.
+            let start = snapshot.copied.len() * BLOCK;
+            let end = start + block_len(self.size, number);
+            if end > room || !make_room(&mut self.copies, end) {
+                return self.write_changed(&numbers[at..], false, snapshot);
+            }
+            let offset = number as u64 * BLOCK as u64;
+            self.medium.read_at(&self.work, &mut self.copies[start..end], offset)?;
+            let (block, now) = (&snapshot.blocks[number], &self.copies[start..end]);
+            if self.change(number, block, now, &mut then).is_some() {
+                snapshot.copied.push(number);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes durable what was captured, as a part of no version yet.
+    pub(crate) fn write(&mut self, serial: u64) -> Result<PartRef> {
+        let Some(mut snapshot) = self.snapshot.take().filter(|_| !self.poisoned) else {
+            return Err(PersistentError::Poisoned { name: self.name.clone() });
+        };
+        let copied = core::mem::take(&mut snapshot.copied);
+        let wrote = self.write_changed(&copied, true, &mut snapshot);
+        let Snapshot { blocks, taken, .. } = snapshot;
         if let Some(base) = self
             .base_ref
             .filter(|base| wrote.is_ok() && self.changed_blocks == 0 && base.size == self.size)
@@ -383,65 +497,77 @@ impl<M: Medium> PartStore<M> {
         let part = Part { rank, ranks, serial, size, blocks };
         let file = part_file(&self.name, rank, serial);
         let (bytes, mac) = part_record(&part, &self.name, &self.key);
+        let part_ref = PartRef { serial, size, mac };
+        self.pending = Some((part, part_ref, taken));
         let durable = wrote.and_then(|()| {
-            if !taken.is_empty() {
-                self.sync(&self.blocks)?;
-            }
+            self.sync_blocks()?;
             self.medium.write_durable(&file, &bytes)?;
             Ok(self.medium.sync_folder(&self.name)?)
         });
-        if let Err(error) = durable {
-            // A device that has failed to write once may have lost what it said it had.
-            self.poisoned = !matches!(error, PersistentError::Space { .. });
-            _ = self.medium.remove(&file);
-            self.free.extend(taken);
-            return Err(error);
+        durable.map(|()| part_ref).inspect_err(|error| self.fail(error))
+    }
+
+    /// Gives back what was written, after an error that is this rank's own.
+    fn fail(&mut self, error: &PersistentError) {
+        // A device that has failed to write once may have lost what it said it had.
+        self.poisoned |= !matches!(error, PersistentError::Space { .. });
+        self.abandon();
+    }
+
+    /// Those of the part that was just written, if there are any.
+    fn sync_blocks(&self) -> Result<()> {
+        #[cfg(test)]
+        if self.late {
+            return Ok(());
         }
-        let part_ref = PartRef { serial, size, mac };
-        self.pending = Some((part, part_ref, taken));
-        Ok(part_ref)
+        match &self.pending {
+            Some((.., taken)) if !taken.is_empty() => Ok(self.medium.sync(&self.blocks)?),
+            _ => Ok(()),
+        }
     }
 
-    fn sync(&self, file: &M::File) -> Result<()> {
-        Ok(self.medium.sync(file)?)
-    }
-
-    /// Writes blocks that differ from those of the base into slots of their own, `taken` then, and
-    /// makes `blocks` say so. Each is read once: what is compared is what is written, and its
-    /// checksum is of that.
+    /// Writes those of these blocks that differ from the base's into slots of their own, taken
+    /// then, and makes the snapshot say so. Each is read once, from the copies or from the window:
+    /// what is compared is what is written, and its checksum is of that.
     fn write_changed(
         &mut self,
-        blocks: &mut [Block],
-        stored: Option<&[bool]>,
-        taken: &mut Vec<u64>,
+        numbers: &[usize],
+        is_copied: bool,
+        snapshot: &mut Snapshot,
     ) -> Result<()> {
-        self.changed_blocks = 0;
         let (mut batch, mut then) = (Batch::default(), vec![0; BLOCK]);
-        for number in 0..blocks.len() {
-            if stored.is_some_and(|stored| stored.get(number) == Some(&false)) {
-                continue;
-            }
+        for (at, &number) in numbers.iter().enumerate() {
             let now = batch.room(block_len(self.size, number));
-            self.medium.read_at(&self.work, now, number as u64 * BLOCK as u64)?;
-            let (zeros, is_there) = (is_zero(now), blocks[number].slot().is_some());
-            if zeros {
-                if is_there {
-                    blocks[number] = Block::ZEROS;
-                    self.changed_blocks += 1;
+            if is_copied {
+                now.copy_from_slice(&self.copies[at * BLOCK..][..now.len()]);
+            } else {
+                self.medium.read_at(&self.work, now, number as u64 * BLOCK as u64)?;
+            }
+            let changed = self.change(number, &snapshot.blocks[number], now, &mut then);
+            self.changed_blocks += usize::from(changed.is_some());
+            match changed {
+                None => {}
+                Some(Change::Zeros) => snapshot.blocks[number] = Block::ZEROS,
+                Some(Change::Bytes { crc }) => {
+                    batch.keep(number, crc);
+                    if batch.is_full() {
+                        self.write_batch(&mut batch, snapshot)?;
+                    }
                 }
-                continue;
-            }
-            let crc = crc32fast::hash(now);
-            if is_there && self.is_same(number, &blocks[number], crc, now, &mut then) {
-                continue;
-            }
-            self.changed_blocks += 1;
-            batch.keep(number, crc);
-            if batch.is_full() {
-                self.write_batch(&mut batch, blocks, taken)?;
             }
         }
-        self.write_batch(&mut batch, blocks, taken)
+        self.write_batch(&mut batch, snapshot)
+    }
+
+    /// What a block of the base has become, if it has not these bytes.
+    fn change(&self, number: usize, block: &Block, now: &[u8], then: &mut [u8]) -> Option<Change> {
+        let is_there = block.slot().is_some();
+        if is_zero(now) {
+            return is_there.then_some(Change::Zeros);
+        }
+        let crc = crc32fast::hash(now);
+        let is_same = is_there && self.is_same(number, block, crc, now, then);
+        (!is_same).then_some(Change::Bytes { crc })
     }
 
     /// Whether a block of the base has these bytes: they are compared, not checksums only, of which
@@ -455,16 +581,11 @@ impl<M: Medium> PartStore<M> {
             && now == then
     }
 
-    fn write_batch(
-        &mut self,
-        batch: &mut Batch,
-        blocks: &mut [Block],
-        taken: &mut Vec<u64>,
-    ) -> Result<()> {
+    fn write_batch(&mut self, batch: &mut Batch, snapshot: &mut Snapshot) -> Result<()> {
         let slots = self.reserve(batch.blocks.len())?;
-        taken.extend(&slots);
+        snapshot.taken.extend(&slots);
         for ((number, crc), slot) in batch.blocks.drain(..).zip(&slots) {
-            blocks[number] = Block::new(*slot, crc);
+            snapshot.blocks[number] = Block::new(*slot, crc);
         }
         // Slots side by side are written in one piece. The last block may be a short one.
         let mut bytes = &*batch.bytes;
@@ -512,6 +633,10 @@ impl<M: Medium> PartStore<M> {
     /// takes the place of are dropped: all older ones unless they are to be kept, and in any case
     /// those from number `from` on.
     pub(crate) fn adopt(&mut self, decision: &Decision, keep: bool, from: u64) -> Result<()> {
+        #[cfg(test)]
+        if self.late {
+            self.medium.sync(&self.blocks)?;
+        }
         let Some((part, part_ref, taken)) = self.pending.take() else { return Ok(()) };
         self.highest_serial = self.highest_serial.max(decision.serial);
         if taken.is_empty() && Some(part_ref) == self.base_ref {
@@ -583,6 +708,7 @@ impl<M: Medium> PartStore<M> {
 
     /// There will be no version: gives back what was written for it.
     pub(crate) fn abandon(&mut self) {
+        self.free.extend(self.snapshot.take().into_iter().flat_map(|snapshot| snapshot.taken));
         if let Some((part, part_ref, taken)) = self.pending.take()
             && Some(part_ref) != self.base_ref
         {

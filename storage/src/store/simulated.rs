@@ -65,6 +65,8 @@ pub(crate) enum Mistake {
     BlockChecksums,
     /// A store to the first block of a part leaves no mark; the tests' own, which store there.
     LostMark,
+    /// A store makes blocks durable when the version is decided, and not before.
+    LateBlocks,
 }
 
 /// Storage in memory. Clones are the same, for the same process.

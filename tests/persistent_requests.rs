@@ -1,0 +1,163 @@
+//! Versions that ranks ask for, and that are made while they go on.
+use persistent_table::{Opened, WORDS, hints, on_ranks, open};
+use rma::{
+    Assert, DirtyTracking, Error, PersistError, PersistentError, PersistentHints, Rank, RmaError,
+    Universe,
+};
+use std::path::Path;
+
+mod persistent_table;
+
+/// Words of a block of a version.
+const BLOCK: usize = 2048;
+
+/// Each rank puts a value to some blocks of its right neighbour.
+fn put(universe: &Universe, (_, window): &Opened, value: u64) -> Result<(), Error> {
+    let world = universe.world();
+    let right = world.rank().on_ring(1, world.size());
+    let epoch = window.fence(Assert::NONE)?;
+    (0..WORDS).step_by(BLOCK).try_for_each(|at| epoch.put(right, at, &[value]))?;
+    Ok(epoch.end()?)
+}
+
+/// The next job of two ranks finds these values, of that version.
+fn assert_holds(root: &Path, hints: &PersistentHints, value: u64, version: u64) {
+    on_ranks(2, |universe| {
+        let (memory, window) = open(&universe, root, hints)?;
+        assert_eq!(memory.version(), Some(version));
+        for at in (0..WORDS).step_by(BLOCK) {
+            assert_eq!(window.local().load::<u64>(at)?, value, "{at}");
+        }
+        Ok(window.free()?)
+    });
+}
+
+/// A version has what there was when it was asked for, whether its copies find room or not, and
+/// however a commit finds out what has changed.
+#[test]
+fn a_version_is_what_there_was_when_it_was_asked_for() {
+    for tracking in [DirtyTracking::Compare, DirtyTracking::WriteProtect] {
+        for room in [0, 3 << 13, 1 << 20] {
+            let folder = tempfile::tempdir().unwrap();
+            let hints = hints().snapshot_bytes(room).dirty_tracking(tracking);
+            on_ranks(2, |universe| {
+                let opened = open(&universe, folder.path(), &hints)?;
+                let (memory, window) = &opened;
+                for value in 1..4 {
+                    put(&universe, &opened, value)?;
+                    let request = memory.request_commit(universe.world())?;
+                    put(&universe, &opened, 100 + value)?;
+                    assert_eq!(memory.version(), Some(value - 1));
+                    assert_eq!(request.wait()?, Some(value));
+                    assert_eq!(memory.version(), Some(value));
+                }
+                let told = window.get_info("pmem_snapshot_bytes").unwrap();
+                assert!(told.starts_with(&room.to_string()), "{told}");
+                assert_eq!(told.contains("before it returned"), room < 1 << 20, "{told}");
+                Ok(opened.1.free()?)
+            });
+            assert_holds(folder.path(), &hints, 3, 3);
+        }
+    }
+}
+
+/// A request that is forgotten is decided by the next commit or request, or when the window is
+/// freed, and knows of it.
+#[test]
+fn what_was_asked_for_is_decided_by_the_next_call_of_all_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = hints().keep_all_checkpoints(true);
+    on_ranks(2, |universe| {
+        let world = universe.world();
+        let opened = open(&universe, folder.path(), &kept)?;
+        let (memory, _) = &opened;
+        put(&universe, &opened, 1)?;
+        core::mem::forget(memory.request_commit(world)?);
+        put(&universe, &opened, 2)?;
+        assert_eq!(memory.commit(world)?, Some(2));
+        put(&universe, &opened, 3)?;
+        let early = memory.request_commit(world)?;
+        put(&universe, &opened, 4)?;
+        let late = memory.request_commit(world)?;
+        assert!(early.test());
+        assert_eq!((early.wait()?, memory.version()), (Some(3), Some(3)));
+        put(&universe, &opened, 5)?;
+        opened.1.fence(Assert::NONE)?.end_persist()?;
+        assert_eq!((late.wait()?, memory.version()), (Some(4), Some(5)));
+        put(&universe, &opened, 6)?;
+        drop(memory.request_commit(world)?);
+        put(&universe, &opened, 7)?;
+        Ok(opened.1.free()?)
+    });
+    for value in 1..=6 {
+        assert_holds(folder.path(), &kept.clone().checkpoint_version(value), value, value);
+    }
+    assert_holds(folder.path(), &kept, 6, 6);
+}
+
+/// Until it is decided, there is no such version, although all of it may be written.
+#[test]
+fn what_is_never_decided_is_no_version() {
+    let folder = tempfile::tempdir().unwrap();
+    on_ranks(2, |universe| {
+        let opened = open(&universe, folder.path(), &hints())?;
+        put(&universe, &opened, 1)?;
+        opened.0.commit(universe.world())?;
+        put(&universe, &opened, 2)?;
+        let (memory, window) = opened;
+        window.free()?;
+        let request = memory.request_commit(universe.world())?;
+        while !request.test() {
+            std::thread::yield_now();
+        }
+        Ok(())
+    });
+    assert_holds(folder.path(), &hints(), 1, 1);
+}
+
+/// A rank makes no version by itself meanwhile.
+#[test]
+fn commits_of_one_rank_wait_for_what_all_have_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    on_ranks(2, |universe| {
+        let world = universe.world();
+        let opened = open(&universe, folder.path(), &hints())?;
+        put(&universe, &opened, 1)?;
+        let request = opened.0.request_commit(world)?;
+        let alone = opened.0.commit_alone().unwrap_err();
+        assert!(matches!(alone, PersistentError::Requested { .. }), "{alone}");
+        let Err(RmaError::Persist { error, .. }) = opened.1.persist(0..8) else { panic!() };
+        assert!(matches!(error, PersistError::Refused { .. }), "{error}");
+        assert!(error.to_string().contains("wait for its request first"), "{error}");
+        opened.1.sync()?;
+        assert_eq!(request.wait()?, Some(1));
+        if world.rank() == Rank(0) {
+            assert_eq!(opened.0.commit_alone()?, Some(2));
+        }
+        world.barrier()?;
+        Ok(opened.1.free()?)
+    });
+}
+
+/// Without transactions there is nothing to wait for, nor where they are turned on.
+#[test]
+fn requests_without_transactions_flush() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = hints().dont_use_transactions(true);
+    on_ranks(2, |universe| {
+        let world = universe.world();
+        let opened = open(&universe, folder.path(), &plain)?;
+        put(&universe, &opened, 1)?;
+        let request = opened.0.request_commit(world)?;
+        assert!(request.test());
+        assert_eq!(request.wait()?, None);
+        // What turns transactions on is a version at once.
+        opened.0.dont_use_transactions(false);
+        let request = opened.0.request_commit(world)?;
+        assert!(request.test());
+        assert_eq!(request.wait()?, opened.0.version());
+        assert!(opened.0.commit_alone()?.is_some());
+        world.barrier()?;
+        Ok(opened.1.free()?)
+    });
+}

@@ -330,10 +330,15 @@ fn closed() -> std::io::BufReader<std::process::ChildStdout> {
 
 #[test]
 fn a_full_disk_is_an_error() {
-    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-    let output = rma_run(&["-n", "1", "-q", "yes"]).stdout(full).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("cannot be written"), "{}", stderr(&output));
+    // One that prints without end, and one that has ended before that is known.
+    for program in [&["yes"][..], &["echo", "hi"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = rma_run(&[&["-n", "1", "-q"], program].concat());
+        let output = command.stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        let text = stderr(&output);
+        assert_eq!(text.matches("standard output cannot be written").count(), 1, "{text}");
+    }
 }
 
 #[test]

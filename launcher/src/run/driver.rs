@@ -1,7 +1,7 @@
 //! Carries out what the job's state machine decides.
 
 use std::collections::HashSet;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -644,15 +644,23 @@ impl Driver<'_> {
         self.readers.shutdown().await;
         drop(self.sink);
         if let (Some(printed), true) = (printed, all_read) {
-            let cut_by = tokio::select! {
+            let (failure, cut_by) = tokio::select! {
                 // An error says that the thread is gone, and so is everything it had.
-                _ = printed => None,
-                () = until(give_up) => None,
+                printed = printed => (printed.ok().flatten(), None),
+                () = until(give_up) => (None, None),
                 signal = interrupt(&mut self.inputs, &mut self.machine, self.started) => {
-                    Some(signal)
+                    (None, Some(signal))
                 }
             };
-            ending = cut_short(ending, cut_by);
+            ending = match (cut_short(ending, cut_by), failure) {
+                // All ranks had ended before that was known.
+                (Ending::Success, Some(why)) => {
+                    // With nowhere to complain to, the exit status must do.
+                    let _ = writeln!(io::stderr(), "rma-run: {why}; the job has ended");
+                    Ending::OutputFailed(why)
+                }
+                (ending, _) => ending,
+            };
         }
         Report { ending, output: captured.ranks, notes: captured.notes }
     }

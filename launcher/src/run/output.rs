@@ -79,9 +79,9 @@ impl Sink {
         let (done, printed) = oneshot::channel();
         let one_file = is_one_file();
         std::thread::Builder::new().name("output".into()).spawn(move || {
-            print(queue, &inputs, one_file);
+            let failure = print(queue, &inputs, one_file);
             // The driver does not wait for it after a second interrupt.
-            let _ = done.send(());
+            let _ = done.send(failure);
         })?;
         let out = Arc::new(tokio::sync::Mutex::new(()));
         let err = if one_file { Arc::clone(&out) } else { Arc::default() };
@@ -181,8 +181,9 @@ impl Outlet {
     }
 }
 
-/// Resolves when everything was printed.
-pub(super) type Printed = oneshot::Receiver<()>;
+/// Resolves when everything was printed, to why standard output could not be written, if that is so
+/// and its reader is not just gone.
+pub(super) type Printed = oneshot::Receiver<Option<String>>;
 
 /// Locks; what a panicking thread left in there is only text.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -332,9 +333,13 @@ impl Begun {
     }
 }
 
-/// Writes until every sink is gone.
-fn print(mut queue: UnboundedReceiver<Chunk>, inputs: &UnboundedSender<Input>, one_file: bool) {
-    let mut usable = [true; 2];
+/// Writes until every sink is gone; see [`Printed`].
+fn print(
+    mut queue: UnboundedReceiver<Chunk>,
+    inputs: &UnboundedSender<Input>,
+    one_file: bool,
+) -> Option<String> {
+    let (mut usable, mut failure) = ([true; 2], None);
     let mut begun = Begun { one_file, ..Begun::default() };
     while let Some(chunk) = queue.blocking_recv() {
         let (to, usable) = match chunk.stream {
@@ -356,11 +361,13 @@ fn print(mut queue: UnboundedReceiver<Chunk>, inputs: &UnboundedSender<Input>, o
             if chunk.stream == Stream::Out {
                 let why = || format!("standard output cannot be written: {error}");
                 let why = (error != rustix::io::Errno::PIPE).then(why);
+                failure.clone_from(&why);
                 // The driver is gone only when the job is over.
                 let _ = inputs.send(Input::Event(Event::OutputEnded(why)));
             }
         }
     }
+    failure
 }
 
 /// Writes all of `bytes`, also where a process that shares the file has made it non-blocking.

@@ -3,9 +3,7 @@
 
 #[cfg(feature = "network")]
 use crate::network;
-use crate::start::with_storage;
-#[cfg(not(feature = "network"))]
-use crate::start::without_network;
+use crate::start::{check_transport, with_storage};
 use crate::{Config, StartError, Universe};
 use rma_core::transport::{Transport, WorldRank};
 use rma_transport_shm::{Said, Shm, ShmConfig};
@@ -64,6 +62,7 @@ where
     if ranks == 0 {
         return Err(StartError::NoRanks);
     }
+    check_transport(&config)?;
     let exchange = Exchange::new(ranks);
     let available = || thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     let cores = config.cpus.unwrap_or_else(available);
@@ -84,8 +83,6 @@ where
         #[cfg(feature = "network")]
         // SAFETY: as above.
         let transport = unsafe { network::of_process(transport, &config, (&exchange, rank)) }?;
-        #[cfg(not(feature = "network"))]
-        without_network(&config)?;
         forget(leaver);
         let universe = Universe::new(transport, with_storage(config.clone()))?;
         // A thread that ends takes no universe along that was forgotten.

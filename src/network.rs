@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // room: joins the ranks
 
 use crate::local::{Broken, Exchange};
-use crate::{Config, StartError, TransportKind};
+use crate::{Config, StartError};
 use rma_core::transport::{Transport, WorldRank};
 use rma_launcher::Client;
 use rma_transport_ofi::{Directory, JobSecret, OfiConfig, OfiJoinError, Told};
@@ -64,7 +64,7 @@ unsafe fn over_network<D: Directory>(
 where
     StartError: From<OfiJoinError<D::Error>>,
 {
-    if config.transport != TransportKind::Ofi {
+    if config.transport() != "ofi" {
         return Ok(near);
     }
     let filter = rma_launcher::provider_filter();

@@ -34,12 +34,12 @@ pub enum StartError {
     #[cfg(feature = "network")]
     #[error("joining by libfabric: {0}")]
     LocalNetwork(#[from] OfiJoinError<Broken>),
-    /// A network was asked for, and this program was built without the feature `network`.
-    #[error(
-        "transport ofi: this program was built without networks; build it with the feature \
-         `network` of rma, which is on by default"
-    )]
-    NoNetwork,
+    /// A transport was asked for that this program was not built with.
+    #[error("transport {name}: this program has {}; {REMEDY}", TRANSPORTS.join(" and "))]
+    NoTransport {
+        /// Its name.
+        name: String,
+    },
     /// A setting, or a hint of the whole job, cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -73,6 +73,16 @@ pub enum StartError {
     #[error("a job of 0 ranks was asked for; ask for at least 1")]
     NoRanks,
 }
+
+/// What the setting `transport` chooses from.
+const TRANSPORTS: &[&str] = if cfg!(feature = "network") { &["shm", "ofi"] } else { &["shm"] };
+
+/// What to do where it is another.
+const REMEDY: &str = if cfg!(feature = "network") {
+    "ask for one of them"
+} else {
+    "for ofi, build it with the feature `network` of rma, which is on by default"
+};
 
 rma_core::debug_as_display!(StartError);
 
@@ -111,6 +121,7 @@ fn of_job(mut config: Config, client: Client) -> Result<Universe, StartError> {
     let job = client.job().clone();
     take(&mut config, &job)?;
     compare(&config, &client)?;
+    check_transport(&config)?;
     let client = Arc::new(client);
     let place = ShmConfig {
         rank: WorldRank(job.rank),
@@ -127,8 +138,6 @@ fn of_job(mut config: Config, client: Client) -> Result<Universe, StartError> {
     #[cfg(feature = "network")]
     // SAFETY: as above.
     let near = unsafe { network::of_job(near, &config, &client) }?;
-    #[cfg(not(feature = "network"))]
-    without_network(&config)?;
     let transport = launched::tell(client, near);
     let universe = Universe::new(transport, with_storage(config))?;
     if job.explain && job.rank == 0 {
@@ -137,10 +146,11 @@ fn of_job(mut config: Config, client: Client) -> Result<Universe, StartError> {
     Ok(universe)
 }
 
-/// Refuses a job whose ranks are to reach each other by what was not built.
-#[cfg(not(feature = "network"))]
-pub(crate) fn without_network(config: &Config) -> Result<(), StartError> {
-    if config.transport == crate::TransportKind::Ofi { Err(StartError::NoNetwork) } else { Ok(()) }
+/// Refuses a job whose ranks are to reach each other by what this program does not have.
+pub(crate) fn check_transport(config: &Config) -> Result<(), StartError> {
+    let name = config.transport();
+    let is_there = TRANSPORTS.contains(&name);
+    if is_there { Ok(()) } else { Err(StartError::NoTransport { name: name.to_owned() }) }
 }
 
 /// Windows of the job can lie on storage.

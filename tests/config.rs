@@ -26,6 +26,16 @@ fn expect(text: &str, parts: &[&str]) {
     parts.iter().for_each(|part| assert!(text.contains(part), "{part:?} is not in {text}"));
 }
 
+/// A name that no library knows may be that of a transport which the program has.
+#[test]
+fn a_transport_that_the_program_does_not_have() {
+    let mut config = Config::default();
+    config.set("transport", "pigeon").unwrap();
+    let error = local_with(config, 1, drop).unwrap_err();
+    assert!(matches!(&error, StartError::NoTransport { name } if name == "pigeon"), "{error}");
+    expect(&error.to_string(), &["transport pigeon", "has shm", "ofi"]);
+}
+
 /// Options go before files, files before the program, the program before the defaults; `explain`
 /// says so of each.
 #[test]

@@ -2,7 +2,7 @@
 //! In each test, the process that `cargo test` started is the launcher; its ranks run the test once
 //! more. Where no libfabric is, each says so and passes.
 use rma::testing::processes_with;
-use rma::{Config, Lock, LockKind, Path, Rank, TransportKind, initialize_with};
+use rma::{Config, Lock, LockKind, Path, Rank, initialize_with};
 use rma_launcher::run::{Output, Report, Spec, run};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +15,7 @@ use stopped::stop;
 
 fn config(provider: &str) -> Config {
     let mut config = Config::default();
-    config.transport = TransportKind::Ofi;
+    config.set("transport", "ofi").unwrap();
     config.set("provider", provider).unwrap();
     config
 }

@@ -98,9 +98,9 @@ struct Cli {
     #[arg(long, value_name = "NODESxRANKS", value_parser = parse_nodes)]
     nodes: Option<(u32, u32)>,
 
-    /// What reaches ranks of other nodes: shared memory, or libfabric; with libfabric and without
-    /// --nodes, each rank is a node of its own
-    #[arg(long, value_name = "shm|ofi")]
+    /// What reaches ranks of other nodes: shm (shared memory), ofi (libfabric), or what else the
+    /// program has; with another than shm and without --nodes, each rank is a node of its own
+    #[arg(long, value_name = "NAME")]
     transport: Option<String>,
 
     /// The provider of libfabric, by the name of its core (tcp, verbs, efa, …), instead of the best
@@ -705,11 +705,12 @@ mod tests {
         assert_eq!(config.provider(), Some("tcp"));
         assert_eq!(config.source("provider"), Some(Source::CommandLine("--provider".into())));
         assert_eq!(config.get("transport").as_deref(), Some("ofi"));
-        let pigeon = ["rma-run", "-n", "2", "--transport", "ofi", "--provider", "pigeon", "prog"];
-        let text = parsed(&pigeon).unwrap_err().to_string();
-        assert!(text.contains("\"pigeon\"") && text.contains("tcp or net"), "{text}");
-        let text = parsed(&["rma-run", "-n", "2", "--transport", "carrier", "prog"]);
-        assert!(text.unwrap_err().to_string().contains("shm or ofi"));
+        let layers = ["--transport", "ofi", "--provider", "tcp;ofi_rxm", "prog"];
+        let text = parsed(&[&["rma-run", "-n", "2"], &layers[..]].concat()).unwrap_err();
+        let text = text.to_string();
+        assert!(text.contains("\"tcp;ofi_rxm\"") && text.contains("lower-case"), "{text}");
+        let text = parsed(&["rma-run", "-n", "2", "--transport", "a pigeon", "prog"]);
+        assert!(text.unwrap_err().to_string().contains("lower-case"));
         let by_setting = ["--config", "transport=ofi", "--provider", "tcp", "prog"];
         let config = parsed(&[&["rma-run", "-n", "2"], &by_setting[..]].concat()).unwrap().config;
         assert_eq!(config.provider(), Some("tcp"));

@@ -40,7 +40,7 @@ pub use cartesian::{Cartesian, CartesianError};
 pub use class::ErrorClass;
 pub use collective::{Communicator, Reduction};
 pub use config::{Allocator, AllocatorError, Claim, RequestedPart};
-pub use config::{Config, ConfigError, HintError, ProgressAgent, Source, TransportKind};
+pub use config::{Config, ConfigError, HintError, ProgressAgent, Source};
 pub use create::{Attached, Sealed, WindowBuilder};
 pub use element::{AtomicElement, BasicElement, BasicType, Bool, Element, Op, Pair};
 pub use engine::Counters;

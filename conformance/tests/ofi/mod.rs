@@ -1,5 +1,5 @@
 //! Jobs over libfabric at loop-back.
-use rma::{Config, Op, Path, Rank, TransportKind, Universe};
+use rma::{Config, Op, Path, Rank, Universe};
 use rma_conformance::shared::refused;
 use rma_conformance::{Exception, Harness};
 use std::marker::PhantomData;
@@ -12,7 +12,8 @@ pub(crate) use libfabric::is_here;
 /// Settings of a job on so many nodes, by that provider; of one node, each rank is a node.
 pub(crate) fn config(provider: &str, nodes: u32) -> Config {
     let mut config = Config::default();
-    (config.transport, config.nodes) = (TransportKind::Ofi, nodes);
+    config.nodes = nodes;
+    config.set("transport", "ofi").expect("it is a setting");
     config.set("provider", provider).expect("it is a setting");
     config
 }

@@ -1,4 +1,5 @@
 //! How the value of a setting or a hint is written. In memory, each is a number.
+use super::name::{LETTERS_MAX, Name};
 use core::fmt;
 
 /// How a value is written.
@@ -16,6 +17,8 @@ pub(crate) enum Form {
     Bytes { least: u64, most: u64 },
     /// A time, in memory in nanoseconds.
     Time,
+    /// A [`Name`], in memory its word.
+    Name,
     /// That word, [`WORD`] in memory, or as the other says.
     Or(&'static str, &'static Self),
 }
@@ -45,6 +48,7 @@ impl Form {
             Self::Number { least, most, .. } => digits(value).filter(within(least, most)),
             Self::Bytes { least, most } => bytes(value).filter(within(least, most)),
             Self::Time => time(value),
+            Self::Name => Name::parse(value).map(Name::to_word),
             Self::Or(word, _) if value == word => Some(WORD),
             Self::Or(_, other) => other.parse(value),
         }
@@ -64,6 +68,7 @@ impl Form {
             Self::Bytes { .. } => written(value),
             Self::Time if value.is_multiple_of(SECOND) => format!("{}s", value / SECOND),
             Self::Time => format!("{}ms", value as f64 / MILLISECOND as f64),
+            Self::Name => Name::of_word(value).as_ref().map_or("", Name::as_str).to_owned(),
             Self::Or(word, _) if value == WORD => word.to_owned(),
             Self::Or(_, other) => other.write(value),
         }
@@ -89,6 +94,7 @@ impl fmt::Display for Form {
                 write!(f, "bytes, {least} to {most}, also with KiB, MiB, GiB or TiB")
             }
             Self::Time => f.write_str("seconds, more than 0 and at most 1000000000, also with ms"),
+            Self::Name => write!(f, "a name of 1 to {LETTERS_MAX} lower-case letters and digits"),
             Self::Or(word, other) => write!(f, "{other}; or {word}"),
         }
     }

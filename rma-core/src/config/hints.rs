@@ -39,6 +39,8 @@ pub(crate) enum Hint {
     DynamicRegions,
     EagerBytes,
     TargetCache,
+    /// [`WORD`]: what the device says.
+    DeviceRunBytes,
     /// Whether memory is the transport's (0) or an allocator's.
     AllocType,
 }
@@ -60,7 +62,7 @@ struct KnownHint {
     doc: &'static str,
 }
 
-const COUNT: usize = 12;
+const COUNT: usize = 13;
 
 /// A new hint is a line here, and a name in [`Hint`] if something asks for it. S-B8 S-L5
 const KNOWN: [KnownHint; COUNT] = [
@@ -106,6 +108,12 @@ const KNOWN: [KnownHint; COUNT] = [
         Form::Or(SETTING, &Form::Number { least: 1, most: 1 << 32, unit: "targets" }),
         |config| config.target_cache as u64,
         "targets, or regions that a device reaches, that are remembered",
+    ),
+    KnownHint::budget(
+        "rma_device_run_bytes",
+        Form::Or(SETTING, &Form::Bytes { least: 1, most: 1 << 46 }),
+        |config| config.device_run_bytes.unwrap_or(WORD),
+        "average run of a layout that a device moves by itself; smaller ones are packed",
     ),
     KnownHint {
         same: true,
@@ -191,7 +199,11 @@ impl OfJob {
         value: &str,
         source: Source,
     ) -> Result<bool, HintError> {
-        let Some(place) = place(key).filter(|place| !KNOWN[*place].own) else { return Ok(false) };
+        let Some(place) = place(key) else { return Ok(false) };
+        if KNOWN[place].own {
+            let allowed = "no value from a whole job: each window says it itself".to_owned();
+            return Err(HintError { key: KNOWN[place].key, value: value.to_owned(), allowed });
+        }
         self.hints.values[place] = KNOWN[place].parse(value)?;
         self.sources[place] = source;
         Ok(true)
@@ -326,13 +338,14 @@ fn in_vain(known: &KnownHint, wished: u64, why: &str) -> String {
 pub(crate) struct InForce {
     values: [AtomicU64; COUNT],
     said: AtomicU32,
+    own: AtomicU32,
     left: LeftOut,
 }
 
 impl InForce {
     pub(crate) fn new(hints: &Hints) -> Self {
-        let said = AtomicU32::new(hints.said);
-        Self { values: hints.values.map(AtomicU64::new), said, left: hints.left }
+        let (said, own) = (AtomicU32::new(hints.said), AtomicU32::new(hints.own));
+        Self { values: hints.values.map(AtomicU64::new), said, own, left: hints.left }
     }
 
     #[inline]
@@ -343,6 +356,12 @@ impl InForce {
     #[inline]
     pub(crate) fn get(&self, hint: Hint) -> u64 {
         self.value(hint as usize)
+    }
+
+    /// The value of a budget that has none by default, and whether the window or the job says it.
+    pub(crate) fn budget(&self, hint: Hint) -> Option<(u64, bool)> {
+        let said = self.said.load(Relaxed) & 1 << hint as u32 != 0;
+        Some((self.get(hint), said)).filter(|(value, _)| *value != WORD)
     }
 
     /// Which accumulates of this rank stay in order.
@@ -362,6 +381,7 @@ impl InForce {
         if KNOWN[place].changes {
             self.values[place].store(value, Relaxed);
             self.said.fetch_or(1 << place, Relaxed);
+            self.own.fetch_or(1 << place, Relaxed);
         }
         Ok(self.value(place) == value)
     }
@@ -373,14 +393,19 @@ impl InForce {
         KNOWN.iter().enumerate().map(entry).collect()
     }
 
-    /// Those that are not at their default, and what the job wishes in vain, in one line.
+    /// Those that are not at their default, with the source of each, and what the job wishes in
+    /// vain, in one line.
     pub(crate) fn explain(&self) -> String {
-        let (mut line, said) = (String::new(), self.said.load(Relaxed));
+        let (said, own) = (self.said.load(Relaxed), self.own.load(Relaxed));
+        let mut line = String::new();
         for (place, known) in KNOWN.iter().enumerate() {
             let told = known.setting.is_none() || said & 1 << place != 0;
             if told && self.value(place) != known.default {
                 // Writing to a string does not fail.
                 _ = write!(line, " {}={}", known.key, known.form.write(self.value(place)));
+                let is = |bits: u32| bits & 1 << place != 0;
+                let source = if is(own) { " (window)" } else { " (job)" };
+                line.push_str(if is(said) { source } else { "" });
             }
         }
         if line.is_empty() {
@@ -444,6 +469,7 @@ mod tests {
             (Hint::DynamicRegions, "rma_dynamic_regions"),
             (Hint::EagerBytes, "rma_eager_bytes"),
             (Hint::TargetCache, "rma_target_cache"),
+            (Hint::DeviceRunBytes, "rma_device_run_bytes"),
             (Hint::AllocType, "alloc_type"),
         ];
         for (hint, key) in hints {
@@ -494,6 +520,25 @@ mod tests {
         assert!(InForce::new(&hints).explain().ends_with(&words));
         hints.set("rma_path", "cma", &config).unwrap();
         assert!(hints.is_own(Hint::Path));
+    }
+
+    #[test]
+    fn the_source_of_a_hint_is_told() {
+        let mut config = Config::default();
+        config.hint("rma_path", "messages").unwrap();
+        config.hint("rma_count", "true").unwrap();
+        let mut hints = config.hints();
+        hints.set("rma_path", "cma", &config).unwrap();
+        let in_force = InForce::new(&hints);
+        assert_eq!(in_force.explain(), " rma_path=cma (window) rma_count=true (job)");
+        in_force.set("accumulate_ordering", "none", &config).unwrap();
+        assert!(in_force.explain().contains("accumulate_ordering=none (window)"));
+    }
+
+    #[test]
+    fn what_is_of_each_window_is_refused_of_a_job() {
+        let error = Config::default().hint("alloc_type", "storage").unwrap_err().to_string();
+        assert!(error.contains("alloc_type") && error.contains("each window"), "{error}");
     }
 
     #[test]

@@ -3,6 +3,7 @@ mod allocator;
 mod error;
 mod form;
 mod hints;
+mod name;
 mod path;
 mod settings;
 mod source;
@@ -16,6 +17,7 @@ pub(crate) use settings::COLLECTIVE_LEAST;
 pub use source::Source;
 
 use core::time::Duration;
+use name::Name;
 use std::path::PathBuf;
 
 /// Budgets and deadlines of one rank.
@@ -42,10 +44,8 @@ pub struct Config {
     /// program can be tested for so. Ranks that are processes have those of their launcher
     /// (`rma-run --nodes`).
     pub nodes: u32,
-    /// What reaches ranks of other nodes. With [`Ofi`](TransportKind::Ofi) and one node, each rank
-    /// is a node of its own. Every rank of a job has the same.
-    pub transport: TransportKind,
-    pub(crate) provider: Option<usize>,
+    transport: Name,
+    provider: Option<Name>,
     /// Whether a rank that sleeps in a wait looks around now and then although no rank woke it: so
     /// it notices a process that was killed and could tell no other. Without it, a wake-up that the
     /// library forgets is a hang and not a delay: for the library's own tests. Only transports that
@@ -104,7 +104,8 @@ pub struct Config {
     /// Puts and gets with layouts go by a device, a transfer for each run of bytes at the target,
     /// if these have at least so many bytes on average; otherwise packed into messages. `None`:
     /// by the costs that the device tells, or else by its own limit, as
-    /// [`Window::explain`](crate::Window::explain) says.
+    /// [`Window::explain`](crate::Window::explain) says. A window may have its own: hint
+    /// `rma_device_run_bytes`.
     pub device_run_bytes: Option<u64>,
     /// Folder that is this instance of the application: the root of its persistent windows. What
     /// `rma-run --root` says goes before it.
@@ -120,13 +121,11 @@ pub struct Config {
 }
 
 impl Config {
-    /// How many nodes that many ranks of one machine are on: over libfabric, and unless told
+    /// How many nodes that many ranks of one machine are on: over a network, and unless told
     /// otherwise, each is one.
     pub fn nodes_of(&self, ranks: u32) -> u32 {
-        match self.transport {
-            TransportKind::Ofi if self.source("nodes") == Some(Source::Default) => ranks,
-            _ => self.nodes,
-        }
+        let is_asked_for = self.source("nodes") != Some(Source::Default);
+        if self.transport == Name::SHM || is_asked_for { self.nodes } else { ranks }
     }
 }
 
@@ -136,7 +135,7 @@ impl Default for Config {
             wait_timeout: None,
             cpus: None,
             nodes: 1,
-            transport: TransportKind::Shm,
+            transport: Name::SHM,
             provider: None,
             naps: true,
             outstanding_messages: 128,
@@ -194,31 +193,23 @@ impl Config {
         self.allocator = Some(allocator);
     }
 
+    /// What reaches ranks of other nodes, by its name: the setting `transport`, which
+    /// [`set`](Self::set) also takes: `shm`, shared memory, or a network that the program was built
+    /// with. Every rank of a job has the same.
+    pub fn transport(&self) -> &str {
+        self.transport.as_str()
+    }
+
     /// The provider of libfabric that is asked for, by the name of its core: the setting
     /// `provider`, which [`set`](Self::set) takes.
-    pub fn provider(&self) -> Option<&'static str> {
-        self.provider.and_then(|place| PROVIDERS.get(place)).copied()
+    pub fn provider(&self) -> Option<&str> {
+        self.provider.as_ref().map(Name::as_str)
     }
 
     /// The hints that a window begins with.
     pub(crate) fn hints(&self) -> Hints {
         self.hints.of_window(self)
     }
-}
-
-/// Providers of libfabric that a job can ask for, by their cores.
-const PROVIDERS: &[&str] =
-    &["cxi", "efa", "opx", "psm2", "verbs", "psm3", "ucx", "tcp", "net", "sockets", "udp", "shm"];
-
-/// What reaches ranks of other nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum TransportKind {
-    /// Messages in shared memory: nodes are pretended.
-    #[default]
-    Shm,
-    /// libfabric, by the setting `provider` or the best provider that the host has.
-    Ofi,
 }
 
 /// Whether a rank has an agent.

@@ -3,7 +3,8 @@
 //! Whatever sets one by its name (options and files of the launcher, programs) and whatever prints
 //! it asks this table.
 use crate::config::form::{Form, WORD};
-use crate::config::{Config, ConfigError, PROVIDERS, ProgressAgent, Source, TransportKind, hints};
+use crate::config::name::Name;
+use crate::config::{Config, ConfigError, ProgressAgent, Source, hints};
 use core::fmt::Write;
 use core::time::Duration;
 
@@ -76,23 +77,18 @@ pub(super) const SETTINGS: [Setting; COUNT] = [
         "nodes that this machine is taken for; messages only between them"),
     Setting {
         key: "transport",
-        form: Form::Choice(&["shm", "ofi"]),
-        doc: "what reaches ranks of other nodes: messages in shared memory, or libfabric",
-        get: |config| (config.transport == TransportKind::Ofi).into(),
-        put: |config, value| {
-            let kinds = [TransportKind::Shm, TransportKind::Ofi];
-            config.transport = kinds[usize::from(value != 0)];
-        },
+        form: Form::Name,
+        doc: "what reaches ranks of other nodes: shm (messages in shared memory), ofi (libfabric)",
+        get: |config| config.transport.to_word(),
+        put: |config, value| config.transport = Name::of_word(value).unwrap_or(Name::SHM),
         same: true,
     },
     Setting {
         key: "provider",
-        form: Form::Or("auto", &Form::Choice(PROVIDERS)),
+        form: Form::Or("auto", &Form::Name),
         doc: "the provider of libfabric, by the name of its core; auto: the best there is",
-        get: |config| config.provider.map_or(WORD, |place| place as u64),
-        put: |config, value| {
-            config.provider = usize::try_from(value).ok().filter(|place| *place < PROVIDERS.len());
-        },
+        get: |config| config.provider.map_or(WORD, Name::to_word),
+        put: |config, value| config.provider = Name::of_word(value),
         same: true,
     },
     Setting {
@@ -145,7 +141,7 @@ pub(super) const SETTINGS: [Setting; COUNT] = [
     Setting {
         key: "device_run_bytes",
         form: Form::Or("auto", &bytes(1)),
-        doc: "average run of a layout that a device moves by itself; smaller ones are packed",
+        doc: "average run of layouts that a device moves, not messages (hint rma_device_run_bytes)",
         get: |config| config.device_run_bytes.unwrap_or(WORD),
         put: |config, value| config.device_run_bytes = (value != WORD).then_some(value),
         same: false,
@@ -417,7 +413,6 @@ mod tests {
             wait_timeout,
             cpus,
             nodes,
-            transport,
             naps,
             outstanding_messages,
             credit_messages,
@@ -433,7 +428,8 @@ mod tests {
             dynamic_regions,
             device_run_bytes,
             progress_agent,
-            provider: _, // asked by its method
+            transport: _, // asked by its method
+            provider: _,  // so is this
             on_window: _,
             allocator: _,
             hints: _,
@@ -441,7 +437,7 @@ mod tests {
             root: _,
         } = config.clone();
         assert_eq!((wait_timeout, cpus, nodes), (Some(Duration::from_secs(3)), Some(3), 3));
-        assert_eq!((transport, config.provider()), (TransportKind::Ofi, Some("tcp")));
+        assert_eq!((config.transport(), config.provider()), ("ofi", Some("tcp")));
         assert_eq!((naps, outstanding_messages, credit_messages), (false, 3, 3));
         assert_eq!((eager_bytes, rendezvous_bytes), (3 << 10, 3 << 20));
         assert_eq!((collective_bytes, unexpected_bytes), (3 << 30, 3 << 40));

@@ -1,17 +1,17 @@
 //! What an operation is: what is done, to which target, with which bytes on either side.
 mod buffer;
+mod contiguous;
 mod displacement;
 mod origin;
-mod owned;
 mod side;
 
 pub use buffer::{OriginBuffer, OwnedOrigin};
+pub(crate) use contiguous::{Contiguous, OwnedOperation};
 pub use displacement::Displacement;
 pub(crate) use displacement::Spot;
 pub(crate) use origin::for_each_slice;
 pub(crate) use origin::sealed::Slice;
 pub use origin::{Origin, OriginMut};
-pub(crate) use owned::{Contiguous, OwnedOperation};
 pub(crate) use side::{PieceRoom, Pieces, Side};
 
 use crate::element::{BasicType, Op};

@@ -1,5 +1,5 @@
 //! The target's side of active messages. Everything in a message is checked here.
-mod combine;
+mod accumulate;
 #[cfg(test)]
 mod dropped_tests;
 mod get;
@@ -7,10 +7,10 @@ pub(crate) mod lock;
 mod part;
 mod rendezvous;
 mod rows;
-mod signal;
+mod signals;
 
 #[cfg(test)]
-pub(crate) use combine::Combined;
+pub(crate) use accumulate::Combined;
 
 use crate::collective::Contributions;
 use crate::engine::{self, Engine, Sent, Service, SlotId};
@@ -20,7 +20,7 @@ use crate::protocol::outbox::GetCursor;
 use crate::protocol::pscw::Signal;
 use crate::rank::WorldRank;
 use crate::window::{Part, Windows};
-use combine::Deferred;
+use accumulate::Deferred;
 use core::any::Any;
 use core::time::Duration;
 use lock::Lines;

@@ -1,5 +1,5 @@
 //! The target's side of operations on its bytes: one range of them, or rows.
-use super::combine::{Combined, Fetched};
+use super::accumulate::{Combined, Fetched};
 use super::part::HeldSpan;
 use crate::element::{AtomicElement, BasicType, Op, SwapVisitor};
 use crate::layout::Row;

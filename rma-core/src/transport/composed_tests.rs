@@ -1,7 +1,9 @@
 //! Which half is asked what, and that nothing of the network is left lying.
 #![allow(unsafe_code)]
 use super::*;
-use crate::transport::{AllocateError, Descriptor, ImportError, Mapped, Region};
+use crate::transport::{
+    AllocateError, DescribeError, Descriptor, Extent, ImportError, Mapped, Region,
+};
 use std::sync::MutexGuard;
 
 /// A half that remembers what it was asked.
@@ -120,6 +122,9 @@ unsafe impl Shared for Half {
     }
     fn is_near(&self, peer: WorldRank) -> bool {
         peer.0 < self.near
+    }
+    unsafe fn describe(&self, _: &Extent, _: u64) -> Result<Descriptor, DescribeError> {
+        Err(DescribeError::Unsupported)
     }
     fn import(&self, owner: WorldRank, _: &[Descriptor]) -> Result<Box<dyn Mapped>, ImportError> {
         Err(ImportError::Malformed(owner))

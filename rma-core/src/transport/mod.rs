@@ -485,19 +485,14 @@ pub unsafe trait Shared: Send + Sync {
     ///
     /// # Errors
     ///
-    /// See [`DescribeError`]. A transport that maps only what it allocated has nothing to add here.
+    /// See [`DescribeError`]. A transport that maps only what it allocated gives back the
+    /// descriptor of [`Place::Region`], and says [`DescribeError::Unsupported`] of a file.
     ///
     /// # Safety
     ///
     /// The extent is of a backing that lives as long as the call. So the number of its file, if it
     /// is one, is open in this process and stays so.
-    unsafe fn describe(&self, extent: &Extent, start: u64) -> Result<Descriptor, DescribeError> {
-        _ = start;
-        match extent.place {
-            Place::Region(descriptor) => Ok(descriptor),
-            Place::File { .. } => Err(DescribeError::Unsupported),
-        }
-    }
+    unsafe fn describe(&self, extent: &Extent, start: u64) -> Result<Descriptor, DescribeError>;
     /// Maps what a near peer describes, all of it side by side and in this order; cheap if that is
     /// one region whose segment is mapped already.
     fn import(

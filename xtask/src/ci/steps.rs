@@ -322,8 +322,11 @@ pub(super) const STEPS: &[Step] = &[
     step(
         "doc",
         "rustdoc warns",
-        &[cargo(&["doc", "--workspace", "--no-deps", "--all-features"])
-            .env(&[("RUSTDOCFLAGS", "-Dwarnings")])],
+        &[
+            cargo(&["doc", "-p", "rma", "--no-deps"]).env(&[("RUSTDOCFLAGS", "-Dwarnings")]),
+            cargo(&["doc", "--workspace", "--no-deps", "--all-features"])
+                .env(&[("RUSTDOCFLAGS", "-Dwarnings")]),
+        ],
     ),
     step(
         "api",

@@ -9,6 +9,7 @@ mod glossary;
 mod pages;
 mod rooms_check;
 mod size;
+mod topics;
 mod waits;
 mod words;
 
@@ -60,6 +61,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     findings.extend(waits::check(&files));
     let page = fs::read_to_string(workspace.root.join("docs/architecture.md"))?;
     findings.extend(floors::check(&page, &files));
+    findings.extend(topics::check(&page, &files));
     let pages = workspace.pages()?;
     findings.extend(pages::check(&pages, &sources));
     findings.extend(casts::check(&pages, &sources));

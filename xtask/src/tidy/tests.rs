@@ -436,3 +436,34 @@ fn pages_name_files_that_are_there() {
     assert_eq!(found("x\n`window/far.rs`\n`low/mod.rs`, `cal.rs`"), [2, 3, 3]);
     assert_eq!(found("window/far.rs `memory/{copy,atomic}.rs` `tests/NAME.rs`"), [0; 0]);
 }
+
+#[test]
+fn a_file_that_stands_in_several_rooms_is_a_listed_topic() {
+    let page = "### Topics of several rooms\n\n| file | rooms | of what |\n| --- | --- | --- |\n\
+                | `lock` | `high/`, `low/` | x |\n";
+    let found = |paths: &[&str]| {
+        let sources: Vec<Source> = paths.iter().map(|path| source(path, "")).collect();
+        let (files, _) = read(&sources);
+        topics::check(page, &files).into_iter().map(|it| it.message).collect::<Vec<_>>()
+    };
+    let lock = ["rma-core/src/high/lock.rs", "rma-core/src/low/deeper/lock.rs"];
+    assert_eq!(found(&lock), <[String; 0]>::default());
+    let once =
+        ["mod.rs", "rows_tests.rs", "rows.rs"].map(|name| format!("rma-core/src/low/{name}"));
+    let again = ["mod.rs", "rows_tests.rs"].map(|name| format!("rma-core/src/high/{name}"));
+    let elsewhere = ["xtask/src/rows.rs".to_owned()];
+    let fine = once.iter().chain(&again).chain(&elsewhere).map(String::as_str);
+    let fine: Vec<&str> = lock.into_iter().chain(fine).collect();
+    assert_eq!(found(&fine), <[String; 0]>::default());
+    for (paths, says) in [
+        (vec![lock[0]], "lock.rs stands in several rooms (none), the table"),
+        ([&lock[..], &["rma-core/src/mid/lock.rs"]].concat(), "(high/, low/, mid/)"),
+        (
+            [&lock[..], &["rma-core/src/low/a.rs", "rma-core/src/mid/a.rs"]].concat(),
+            "a.rs stands in several rooms (low/, mid/), the table",
+        ),
+    ] {
+        let messages = found(&paths);
+        assert!(messages.len() == 1 && messages[0].contains(says), "{messages:?}");
+    }
+}

@@ -253,5 +253,5 @@ pub(crate) enum Combined {
 }
 
 #[cfg(test)]
-#[path = "combine_tests.rs"]
+#[path = "accumulate_tests.rs"]
 mod tests;

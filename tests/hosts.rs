@@ -12,9 +12,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use wires::ip;
 
 mod cut;
 mod libfabric;
+mod wires;
 
 const SHELL: &str = "#!/bin/sh\nexec setsid --wait sh -c \"exec $2\"\n";
 
@@ -139,13 +141,6 @@ fn a_rank_that_leaves_early_on_another_host() {
 
 /// Two namespaces of the network that a cable joins.
 struct Cable([String; 2]);
-
-fn ip(line: &str) -> Result<(), String> {
-    let output = Command::new("ip").args(line.split(' ')).output();
-    let output = output.map_err(|error| format!("ip: {error}"))?;
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    if output.status.success() { Ok(()) } else { Err(format!("ip {line}: {text}")) }
-}
 
 impl Cable {
     const HOSTS: [&str; 2] = ["10.99.0.1", "10.99.0.2"];

@@ -20,7 +20,8 @@ const TAKEN: [(&str, &[&str]); 8] = [
 ];
 
 /// Budgets of a window: those of the rank, unless a hint says otherwise.
-const BUDGETS: [&str; 3] = ["rma_dynamic_regions", "rma_eager_bytes", "rma_target_cache"];
+const BUDGETS: [&str; 4] =
+    ["rma_device_run_bytes", "rma_dynamic_regions", "rma_eager_bytes", "rma_target_cache"];
 
 /// Values that a hint does not take.
 const REFUSED: [(&str, &[&str], &str); 10] = [

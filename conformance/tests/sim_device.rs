@@ -288,16 +288,26 @@ fn time_layouts(least: Option<u64>, costs: Option<LayoutCosts>) -> [Took; LAYOUT
     let mut all = [Took::default(); LAYOUTS.len()];
     for seed in 0..SEEDS {
         let mut config = Config::default();
-        config.device_run_bytes = least;
+        // The job says it, or the window.
+        let of_window = least.filter(|_| seed % 2 == 1);
+        config.device_run_bytes = least.filter(|_| of_window.is_none());
         let net = net(2, seed, DeviceConfig { costs, ..DeviceConfig::new() });
         let ranks = rma_transport_sim::run(&net, |sim| {
             let clock = sim.clone();
             let universe = Universe::new(sim, config.clone()).unwrap();
             let world = universe.world();
-            let window = world.window(1 << 18, 8).allocate().unwrap();
+            let builder = world.window(1 << 18, 8);
+            let window = match of_window {
+                Some(bytes) => builder.hint("rma_device_run_bytes", &bytes.to_string()).unwrap(),
+                None => builder,
+            };
+            let window = window.allocate().unwrap();
             let explained = window.explain();
-            let by =
-                if least.is_some() { "(device_run_bytes, program)" } else { "what takes less" };
+            let by = match (least, of_window) {
+                (None, _) => "what takes less",
+                (_, None) => "(device_run_bytes, program)",
+                (_, Some(_)) => "(hint rma_device_run_bytes)",
+            };
             assert!(explained.contains(by), "{explained}");
             let mut took = [Took::default(); LAYOUTS.len()];
             let epoch = window.lock_all().unwrap();

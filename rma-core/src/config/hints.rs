@@ -39,6 +39,8 @@ pub(crate) enum Hint {
     DynamicRegions,
     EagerBytes,
     TargetCache,
+    /// [`WORD`]: what the device says.
+    DeviceRunBytes,
     /// Whether memory is the transport's (0) or an allocator's.
     AllocType,
 }
@@ -60,7 +62,7 @@ struct KnownHint {
     doc: &'static str,
 }
 
-const COUNT: usize = 12;
+const COUNT: usize = 13;
 
 /// A new hint is a line here, and a name in [`Hint`] if something asks for it. S-B8 S-L5
 const KNOWN: [KnownHint; COUNT] = [
@@ -106,6 +108,12 @@ const KNOWN: [KnownHint; COUNT] = [
         Form::Or(SETTING, &Form::Number { least: 1, most: 1 << 32, unit: "targets" }),
         |config| config.target_cache as u64,
         "targets, or regions that a device reaches, that are remembered",
+    ),
+    KnownHint::budget(
+        "rma_device_run_bytes",
+        Form::Or(SETTING, &Form::Bytes { least: 1, most: 1 << 46 }),
+        |config| config.device_run_bytes.unwrap_or(WORD),
+        "average run of a layout that a device moves by itself; smaller ones are packed",
     ),
     KnownHint {
         same: true,
@@ -350,6 +358,12 @@ impl InForce {
         self.value(hint as usize)
     }
 
+    /// The value of a budget that has none by default, and whether the window or the job says it.
+    pub(crate) fn budget(&self, hint: Hint) -> Option<(u64, bool)> {
+        let said = self.said.load(Relaxed) & 1 << hint as u32 != 0;
+        Some((self.get(hint), said)).filter(|(value, _)| *value != WORD)
+    }
+
     /// Which accumulates of this rank stay in order.
     pub(crate) fn ordering(&self) -> u32 {
         self.get(Hint::AccumulateOrdering) as u32
@@ -455,6 +469,7 @@ mod tests {
             (Hint::DynamicRegions, "rma_dynamic_regions"),
             (Hint::EagerBytes, "rma_eager_bytes"),
             (Hint::TargetCache, "rma_target_cache"),
+            (Hint::DeviceRunBytes, "rma_device_run_bytes"),
             (Hint::AllocType, "alloc_type"),
         ];
         for (hint, key) in hints {

@@ -104,7 +104,8 @@ pub struct Config {
     /// Puts and gets with layouts go by a device, a transfer for each run of bytes at the target,
     /// if these have at least so many bytes on average; otherwise packed into messages. `None`:
     /// by the costs that the device tells, or else by its own limit, as
-    /// [`Window::explain`](crate::Window::explain) says.
+    /// [`Window::explain`](crate::Window::explain) says. A window may have its own: hint
+    /// `rma_device_run_bytes`.
     pub device_run_bytes: Option<u64>,
     /// Folder that is this instance of the application: the root of its persistent windows. What
     /// `rma-run --root` says goes before it.

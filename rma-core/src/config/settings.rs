@@ -141,7 +141,7 @@ pub(super) const SETTINGS: [Setting; COUNT] = [
     Setting {
         key: "device_run_bytes",
         form: Form::Or("auto", &bytes(1)),
-        doc: "average run of a layout that a device moves by itself; smaller ones are packed",
+        doc: "average run of layouts that a device moves, not messages (hint rma_device_run_bytes)",
         get: |config| config.device_run_bytes.unwrap_or(WORD),
         put: |config, value| config.device_run_bytes = (value != WORD).then_some(value),
         same: false,

@@ -51,6 +51,7 @@ impl<'c> WindowBuilder<'c> {
     /// | `rma_dynamic_regions` | a number | [`Config::dynamic_regions`] of this window and rank |
     /// | `rma_eager_bytes` | bytes | [`Config::eager_bytes`] of this window and rank |
     /// | `rma_target_cache` | a number | [`Config::target_cache`] of this window and rank |
+    /// | `rma_device_run_bytes` | bytes | [`Config::device_run_bytes`] of this window and rank |
     /// | `alloc_type` * | `memory`, `storage` | allocated parts lie on storage |
     ///
     /// On storage, hints say where and how: the keys of `rma::StorageHints::from_info`. Made over

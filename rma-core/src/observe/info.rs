@@ -165,15 +165,19 @@ impl Window {
 
     /// Which layouts a device moves run by run, and what decides that.
     fn explain_layouts(&self, remote: &dyn Remote, run_min: u64) -> String {
-        let (config, key) = (&self.engine().config, "device_run_bytes");
+        let key = "device_run_bytes";
         // Costs may differ from peer to peer; those to the first far one stand for all.
         let far = self.group().members().find(|world| remote.reaches(*world));
-        match (config.device_run_bytes, far.and_then(|world| remote.costs_to(world))) {
-            (Some(least), _) => {
-                let by = config.source(key).unwrap_or_default();
-                format!(
-                    "a transfer for each run, of {least} bytes on average and more ({key}, {by})"
-                )
+        let least = self.settings.hints.budget(Hint::DeviceRunBytes);
+        match (least, far.and_then(|world| remote.costs_to(world))) {
+            (Some((least, said)), _) => {
+                let by = match said {
+                    true => format!("hint rma_{key}"),
+                    false => {
+                        format!("{key}, {}", self.engine().config.source(key).unwrap_or_default())
+                    }
+                };
+                format!("a transfer for each run, of {least} bytes on average and more ({by})")
             }
             (None, Some(costs)) => {
                 let LayoutCosts { transfer_ns, next_transfer_ns, message_ns, next_message_ns } =

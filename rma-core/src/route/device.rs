@@ -1,4 +1,5 @@
 //! What a device does of the operations of a window.
+use crate::config::Hint;
 use crate::error::RmaError;
 use crate::operation::Action;
 use crate::protocol::message::Card;
@@ -25,8 +26,9 @@ impl Window {
         }
     }
 
-    /// Whether so many bytes go as a transfer for each of their runs: what the configuration says,
-    /// or else what takes less time by the costs that the device tells, or else its limit.
+    /// Whether so many bytes go as a transfer for each of their runs: what a hint or the
+    /// configuration says, or else what takes less time by the costs that the device tells, or else
+    /// its limit.
     fn favours_transfers(
         &self,
         remote: &dyn Remote,
@@ -34,7 +36,7 @@ impl Window {
         (bytes, runs): (u64, u64),
     ) -> bool {
         let engine = self.engine();
-        let least = engine.config.device_run_bytes;
+        let least = self.settings.hints.budget(Hint::DeviceRunBytes).map(|(bytes, _)| bytes);
         match remote.costs_to(world).filter(|_| least.is_none()) {
             Some(costs) => costs.favour_transfers(runs, bytes.div_ceil(engine.body_max() as u64)),
             None => bytes / runs >= least.unwrap_or_else(|| remote.limits_to(world).run_min),

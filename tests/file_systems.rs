@@ -199,6 +199,13 @@ fn full() {
             let error = request.wait().unwrap_err();
             assert_eq!(error.code(), Some(PersistentCode::NoMem), "{name}: {error}");
             window.sync()?;
+            // A window over the same memory, which is freed all the same.
+            let second = world.window(WORDS, 8).create(memory.clone())?;
+            drop(memory.request_commit(world)?);
+            let freed = second.free().map_err(|refused| refused.error);
+            let Err(RmaError::Persist { error: PersistError::NoSpace { .. }, .. }) = freed else {
+                panic!("{name}: {freed:?}")
+            };
             if world.rank() == Rank(0) {
                 drop(taken);
                 fs::remove_file(&filler).unwrap();

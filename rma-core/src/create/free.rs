@@ -72,7 +72,7 @@ impl Window {
     /// All ranks have agreed to free the window: `last` is the last that is done with this rank's
     /// part, then its memory may be given back.
     fn end_use<R>(&self, last: impl FnOnce() -> R) -> Result<R, No> {
-        // The window is freed, whatever becomes of it.
+        // The window is freed, whether the version is made or not.
         let concluded = self.conclude_commit();
         self.shut_door("free").map_err(No::Unknown)?;
         self.part.regions.iter().for_each(Regions::deregister);

@@ -43,9 +43,9 @@ pub(super) enum Slip {
     ReturnsUndecided,
     /// It takes its own next number for that of all.
     OwnNumber,
-    /// It copies what a version is to have that was asked for when that is written.
+    /// It copies its blocks when they are written, and not when the version is asked for.
     CopiesLate,
-    /// It goes on when it has copied, and others may not have.
+    /// It goes on without having heard that all have copied.
     GoesOnEarly,
 }
 

@@ -149,7 +149,7 @@ async fn all(remote: &Remote, agent: PathBuf, patience: Duration) -> Vec<Visit> 
     }
     let mut visits = visits.join_all().await;
     visits.sort_by_key(|(at, _)| *at);
-    visits.into_iter().map(|(_, visit)| visit).collect()
+    visits.into_iter().map(|(_, visit)| plain(visit)).collect()
 }
 
 /// A host, behind its remote shell.
@@ -233,7 +233,6 @@ impl Host {
         else {
             return Err(io::Error::other("it was asked what it has, and told the time"));
         };
-        findings.iter_mut().for_each(plain);
         findings.extend(best.map(|reading| reading.finding()));
         Ok(findings)
     }
@@ -254,13 +253,21 @@ impl Host {
     }
 }
 
-/// Leaves nothing in it that a terminal would obey: it is shown here, and comes from elsewhere.
-fn plain(finding: &mut Finding) {
-    let Finding { topic, text, values, .. } = finding;
-    let values = values.iter_mut().flat_map(|(key, value)| [key, value]);
-    for text in [topic, text].into_iter().chain(values) {
-        *text = text.replace(char::is_control, " ");
-    }
+/// Leaves nothing in it that a terminal would obey: it is shown here, and comes from elsewhere. Why
+/// a host was not reached may have several lines, with what its remote shell has printed.
+fn plain(Visit { host, outcome }: Visit) -> Visit {
+    let plain = |text: &str| text.replace(char::is_control, " ");
+    let outcome = match outcome {
+        Ok(mut findings) => {
+            for Finding { topic, text, values, .. } in &mut findings {
+                let values = values.iter_mut().flat_map(|(key, value)| [key, value]);
+                [topic, text].into_iter().chain(values).for_each(|text| *text = plain(text));
+            }
+            Ok(findings)
+        }
+        Err(why) => Err(why.split('\n').map(plain).collect::<Vec<_>>().join("\n")),
+    };
+    Visit { host, outcome }
 }
 
 /// Keeps the end of what is printed there.
@@ -335,13 +342,24 @@ mod tests {
 
     #[test]
     fn what_a_host_says_changes_no_terminal() {
-        let odd = || "a\u{1b}[2J\nb".to_owned();
-        let values = vec![(odd(), odd())];
-        let mut finding = Finding { topic: odd(), health: Health::Bad, text: odd(), values };
-        plain(&mut finding);
-        let even = || "a [2J b".to_owned();
-        let values = vec![(even(), even())];
-        assert_eq!(finding, Finding { topic: even(), health: Health::Bad, text: even(), values });
+        let odd = || "a\u{1b}]0;b\u{7}\u{9b}2J\r\nc".to_owned();
+        let finding = Finding {
+            topic: odd(),
+            health: Health::Bad,
+            text: odd(),
+            values: vec![(odd(), odd())],
+        };
+        for (outcome, lines) in [(Ok(vec![finding]), 0), (Err(odd()), 1)] {
+            let visit = plain(Visit { host: "h".to_owned(), outcome });
+            let visits = Visits::new(Vec::new(), vec![visit]);
+            let told = visits.text();
+            let all = format!("{told}{}", visits.json());
+            let odd: Vec<_> = all.matches(|c: char| c.is_control() && c != '\n').collect();
+            assert!(odd.is_empty() && told.contains("a ]0;b  2J "), "{told:?}");
+            let empty = Visit { host: "h".to_owned(), outcome: Err(String::new()) };
+            let empty = Visits::new(Vec::new(), vec![empty]).text();
+            assert_eq!(told.lines().count(), empty.lines().count() + lines, "{told:?}");
+        }
     }
 
     #[test]

@@ -83,10 +83,13 @@ fn a_very_long_line_has_one_time() {
     let mut bytes = vec![b'x'; LENGTH];
     bytes.push(b'\n');
     std::fs::write(&line, bytes).unwrap();
+    // Others may print once a rank is silent for a while: these wait until its line is on its way.
+    let fifo = dir.path().join("end");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let (line, fifo) = (line.display(), fifo.display());
     let script = format!(
-        "if [ $RMA_RANK = 0 ]; then exec cat {}; \
-         else i=0; while [ $i -lt 500 ]; do echo short; i=$((i+1)); done; fi",
-        line.display()
+        "if [ $RMA_RANK = 0 ]; then exec 3> {fifo}; exec cat {line}; else cat < {fifo}; \
+         i=0; while [ $i -lt 500 ]; do echo short; i=$((i+1)); done; fi"
     );
     let output = sh(&["-n", "2", "-q", "--timestamp"], &script);
     succeeds(&output);

@@ -42,6 +42,18 @@ fn few_descriptors_are_enough_for_few_ranks() {
     succeeds(&soft);
     assert_eq!(stdout(&soft), "64\n".repeat(16));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 32);
+    // There is room for ranks, and none for files as well.
+    let options = [&["-n", "40", "-q", "--oversubscribe"], &files[..], &["echo", "ran"]].concat();
+    let hosts = ["--hosts", "localhost:100", &files[0], &files[1], &files[2], "echo", "ran"];
+    for (line, part) in [
+        (&options[..], "40 ranks were asked for, but the hard limit of 240 open files"),
+        (&hosts, "at 2 a rank (0 without files of output), leaves room for 97"),
+    ] {
+        let hard = under("ulimit -n 240", line);
+        assert_eq!((hard.status.code(), &*stdout(&hard)), (Some(2), ""));
+        assert!(stderr(&hard).contains(part), "{}", stderr(&hard));
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 32, "none was made");
     let soft = under("ulimit -S -n 8", &["-n", "1", "-q", "echo", "runs"]);
     succeeds(&soft);
     assert_eq!(stdout(&soft), "runs\n");

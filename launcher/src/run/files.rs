@@ -8,11 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
-use super::capacity::Descriptors;
 use super::driver::Input;
 use super::lines::{Tail, last_lines};
 use super::look;
@@ -106,18 +104,13 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Opens those of a job. Where this process writes them, it keeps them open, and gets room for
-    /// that; else ranks do.
+    /// Opens those of a job. Where this process writes them, it keeps them open; else ranks do.
     pub(super) fn open(
         spec: &Spec,
         paths: Paths,
-        descriptors: &mut Descriptors,
         inputs: &UnboundedSender<Input>,
     ) -> Result<Files, RunError> {
         let is_writing = !paths.0.is_empty() && !spec.ranks_write_files();
-        if is_writing {
-            raise_limit(paths.0.len() as u64 * 2, descriptors);
-        }
         let open = paths.open()?;
         let what = "starting a thread for output files";
         let failed = |source| RunError::System { what, source };
@@ -181,18 +174,6 @@ impl Files {
         let read = push_end(&mut tail, out);
         let read = if out == err { read } else { read.and_then(|()| push_end(&mut tail, err)) };
         Some(read.map(|()| tail.text()).unwrap_or_default())
-    }
-}
-
-/// Raises the limit of descriptors by so many, as far as it may be; ranks keep the one they had.
-fn raise_limit(count: u64, descriptors: &mut Descriptors) {
-    let old = getrlimit(Resource::Nofile);
-    let Some(soft) = old.current else { return };
-    let wanted = soft.saturating_add(count);
-    let new = old.maximum.map_or(wanted, |hard| hard.min(wanted));
-    let raised = Rlimit { current: Some(new), maximum: old.maximum };
-    if new > soft && setrlimit(Resource::Nofile, raised).is_ok() {
-        descriptors.ranks.get_or_insert(old);
     }
 }
 

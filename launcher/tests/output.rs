@@ -215,7 +215,7 @@ fn files_that_cannot_be_are_refused_before_any_is_made() {
     let of = |name: &str| folder.path().join(name).display().to_string();
     let (log, host, job_name) = (of("log"), of("{host}"), of("{job}"));
     let unknown = of("log.{rnak}.txt");
-    let cases: [(&[&str], i32, &str); 7] = [
+    let cases: [(&[&str], i32, &str); 8] = [
         (&["--output-file", &log], 2, "ranks 0 and 1 would both write"),
         (&["--output-file", &log], 2, "put {rank} into the name"),
         (&["--output-file", &host], 2, "ranks 0 and 1 would both write"),
@@ -223,6 +223,7 @@ fn files_that_cannot_be_are_refused_before_any_is_made() {
         (&["--tee"], 2, "add --output-dir or --output-file"),
         (&["--output-dir", "x", "--output-file", "y"], 2, "cannot be used with"),
         (&["--name", "a/b", "--output-file", &job_name], 2, "which names a folder"),
+        (&["--name", "..", "--output-file", &job_name], 2, "which names a folder"),
     ];
     for (options, code, part) in cases {
         let output = job(&[&["-n", "2"], options, &["echo", "ran"]].concat());

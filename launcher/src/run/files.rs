@@ -16,7 +16,7 @@ use super::lines::{Tail, last_lines};
 use super::look;
 use super::machine::Event;
 use super::output::{Stream, lock};
-use super::pattern::StreamOf;
+use super::pattern::{StreamOf, is_folder};
 use super::report::RunError;
 use super::spec::Spec;
 
@@ -33,7 +33,7 @@ impl Paths {
     pub(super) fn of(spec: &Spec) -> Result<Paths, RunError> {
         let Some(pattern) = &spec.output_file else { return Ok(Paths::default()) };
         let job = spec.name.clone().unwrap_or_else(|| std::process::id().to_string());
-        if pattern.names_job() && job.contains('/') {
+        if pattern.names_job() && is_folder(&job) {
             return Err(RunError::JobNamesFolder { name: job });
         }
         let here = look::host();

@@ -8,7 +8,9 @@ use std::process::Child;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, kill_process, kill_process_group, pidfd_open,
+};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::pipe::{Receiver, Sender};
@@ -114,10 +116,13 @@ pub(in super::super) fn visit(
         loop {
             tokio::select! {
                 hosts = &mut all => return Ok(Ok(Visits::new(doctor::examine_launcher(), hosts))),
-                Some(input) = inputs.recv() => if let Input::Signal(signal) = input
-                    && ENDING.contains(&signal)
-                {
-                    return Ok(Err(nonzero(128 + signal.as_raw())));
+                Some(input) = inputs.recv() => match input {
+                    Input::Signal(signal) if ENDING.contains(&signal) => {
+                        return Ok(Err(nonzero(128 + signal.as_raw())));
+                    }
+                    // Fails only where it may not signal itself.
+                    Input::Signal(Signal::TSTP) => _ = kill_process(getpid(), Signal::STOP),
+                    _ => {}
                 },
             }
         }

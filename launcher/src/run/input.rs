@@ -163,7 +163,7 @@ pub(super) fn pour(
                 Ok(count) => count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    // A process that shares the file has made it so. If this fails, it is read again.
+                    // A process that shares the file has made it so.
                     let _ = poll(&mut [PollFd::new(&stdin(), PollFlags::IN)], None);
                     continue;
                 }

@@ -231,6 +231,11 @@ fn files_that_cannot_be_are_refused_before_any_is_made() {
         assert!(stderr(&output).contains(part), "{options:?}: {}", stderr(&output));
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    // What is one file by a link is known once it is opened.
+    std::os::unix::fs::symlink("linked.0", folder.path().join("linked.1")).unwrap();
+    let output = job(&["-n", "2", "--output-file", &of("linked.{rank}"), "echo", "ran"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("ranks 0 and 1 would both write"), "{}", stderr(&output));
     // Each host has one rank, which is known before hosts are.
     let serve = ["serve", "--joins", "2", "--secret-file", "none", "-n", "2"];
     let output = job(&[&serve[..], &["--output-file", &log, "echo", "ran"]].concat());

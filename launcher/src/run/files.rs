@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
 
@@ -59,17 +59,27 @@ impl Paths {
         self.0.get(rank as usize)
     }
 
-    /// Opens all, before any rank runs.
+    /// Opens all, before any rank runs. Two names may be links to one file.
     fn open(&self) -> Result<Vec<OfRank<Option<File>>>, RunError> {
-        let open = |[out, err]: &OfRank<PathBuf>| {
-            let file = create(out)?;
+        let mut owners = HashMap::new();
+        let mut create = |rank: u32, path: &Path| {
+            let file = create(path)?;
+            let found = file.metadata().map_err(|error| unwritable(path, error))?;
+            let owner = *owners.entry((found.dev(), found.ino())).or_insert(rank);
+            match found.is_file() && owner != rank {
+                true => Err(RunError::SharedFile { path: path.to_owned(), ranks: [owner, rank] }),
+                false => Ok(file),
+            }
+        };
+        let open = |(rank, [out, err]): (u32, &OfRank<PathBuf>)| {
+            let file = create(rank, out)?;
             let other = match out == err {
                 true => file.try_clone().map_err(|error| unwritable(out, error))?,
-                false => create(err)?,
+                false => create(rank, err)?,
             };
             Ok([Some(file), Some(other)])
         };
-        self.0.iter().map(open).collect()
+        (0..).zip(&self.0).map(open).collect()
     }
 }
 

@@ -267,7 +267,8 @@ pub enum RunError {
     },
     /// A file for output would be that of two ranks.
     #[error(
-        "ranks {} and {} would both write {}: put {{rank}} into the name of the file",
+        "ranks {} and {} would both write {}: put {{rank}} into the name of the file, and have no \
+         link and no `..` lead from two names to one",
         ranks[0], ranks[1], path.display()
     )]
     SharedFile {

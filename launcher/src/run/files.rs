@@ -232,12 +232,12 @@ fn push_end(tail: &mut Tail, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes for a file, and the task that waits until they are there.
+/// Bytes for a file, and the task that waits until they are there, and gets them back.
 struct Writing {
     path: Arc<Path>,
     file: Arc<File>,
     bytes: Vec<u8>,
-    done: oneshot::Sender<()>,
+    done: oneshot::Sender<Vec<u8>>,
 }
 
 /// A thread that writes to files, which may block.
@@ -263,7 +263,7 @@ impl Writer {
                     let _ = inputs.send(Input::Event(Event::OutputEnded(Some(why))));
                 }
                 // Fails when the task waits no more.
-                let _ = done.send(());
+                let _ = done.send(bytes);
             }
         };
         std::thread::Builder::new().name("files".into()).spawn(write)?;
@@ -280,13 +280,12 @@ pub(super) struct OutputFile {
 }
 
 impl OutputFile {
-    /// Writes that, and waits until it is there.
-    pub(super) async fn write(&self, bytes: Vec<u8>) {
+    /// Writes that, waits until it is there, and gives it back.
+    pub(super) async fn write(&self, bytes: Vec<u8>) -> Vec<u8> {
         let (done, written) = oneshot::channel();
         let (path, file) = (Arc::clone(&self.path), Arc::clone(&self.file));
-        // Fails when the thread is gone, with this process.
-        if self.writer.to.send(Writing { path, file, bytes, done }).is_ok() {
-            let _ = written.await;
-        }
+        // Both fail when the thread is gone, with this process.
+        let _ = self.writer.to.send(Writing { path, file, bytes, done });
+        written.await.unwrap_or_default()
     }
 }

@@ -59,6 +59,11 @@ impl Lines {
         Lines { front, label: Vec::new(), open: Vec::new(), begun: false, limit }
     }
 
+    /// Whether something goes in front of each line.
+    pub(super) fn is_marked(&self) -> bool {
+        !self.front.is_empty()
+    }
+
     /// What goes in front of the rest of a line, should another one have come in between.
     pub(super) fn label(&self) -> &[u8] {
         &self.label

@@ -19,8 +19,10 @@ use super::report::RankOutput;
 
 /// Bytes read at once.
 const CHUNK: usize = 64 << 10;
-/// Chunks that may wait to be written.
-const QUEUED: usize = 64;
+/// The same where something goes in front of each line, which may be many times as long.
+const MARKED_CHUNK: usize = 16 << 10;
+/// Bytes that may wait to be written; a piece counts as one of [`CHUNK`] bytes at least.
+const QUEUED: usize = 64 * CHUNK;
 /// Captured bytes kept of each stream.
 const CAPTURED: usize = 16 << 20;
 /// After that silence of its rank, the beginning of a line is printed without its end, and other
@@ -129,7 +131,8 @@ impl Sink {
                     let free = Arc::clone(&turns[stream as usize]);
                     *turn = Some(free.lock_owned().await);
                 }
-                let permit = Arc::clone(permits).acquire_owned().await.ok();
+                let bytes = piece.bytes.len().clamp(CHUNK, QUEUED) as u32;
+                let permit = Arc::clone(permits).acquire_many_owned(bytes).await.ok();
                 let label = if piece.continues { lines.label().to_vec() } else { Vec::new() };
                 let rank = Some(rank);
                 let _ = chunks.send(Chunk { stream, rank, piece, label, _permit: permit });
@@ -171,9 +174,14 @@ pub(super) struct Outlet {
 
 impl Outlet {
     /// Writes what `lines` has cut, and then prints it; `turn` is as of [`Sink::print_piece`].
-    async fn pass_on(&self, piece: Piece, lines: &Lines, turn: &mut Option<OwnedMutexGuard<()>>) {
+    async fn pass_on(
+        &self,
+        mut piece: Piece,
+        lines: &Lines,
+        turn: &mut Option<OwnedMutexGuard<()>>,
+    ) {
         if let (Some(file), false) = (&self.file, piece.bytes.is_empty()) {
-            file.write(piece.bytes.clone()).await;
+            piece.bytes = file.write(piece.bytes).await;
         }
         if let Some(sink) = &self.sink {
             sink.print_piece(self.of, piece, lines, turn).await;
@@ -264,7 +272,8 @@ pub(super) async fn forward(
 /// of what this one keeps.
 fn read(pipe: &Receiver, lines: &mut Lines, tails: &[Arc<Mutex<Tail>>]) -> io::Result<Piece> {
     let mut chunk = [0; CHUNK];
-    match pipe.try_read(&mut chunk) {
+    let at_once = if lines.is_marked() { MARKED_CHUNK } else { CHUNK };
+    match pipe.try_read(&mut chunk[..at_once]) {
         Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
         Ok(count) => {
             tails.iter().for_each(|tail| lock(tail).push(&chunk[..count]));
@@ -390,6 +399,7 @@ fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> rustix::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::lines::Front;
     use super::*;
 
     fn chunk(rank: u32, stream: Stream, text: &str, continues: bool) -> Chunk {
@@ -408,6 +418,34 @@ mod tests {
         assert_eq!(begun.before(&chunk(1, Out, "mine\n", false)), b"\n");
         assert_eq!(begun.before(&chunk(0, Out, "rest\n", true)), b"[0] ");
         assert_eq!(begun.before(&chunk(2, Out, "next\n", false)), b"");
+    }
+
+    /// Short lines become many times as long where something goes in front of each.
+    #[test]
+    fn what_waits_is_bounded_in_bytes() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (ours, theirs) = rustix::pipe::pipe().unwrap();
+            let lines = [b'\n'; CHUNK];
+            assert_eq!(rustix::io::write(&theirs, &lines).unwrap(), CHUNK);
+            let pipe = receiver(ours).unwrap();
+            pipe.readable().await.unwrap();
+            let mut lines = Lines::new(Front::new(None, Some(7)), 0);
+            let piece = read(&pipe, &mut lines, &[]).unwrap();
+            assert_eq!(piece.bytes.len(), MARKED_CHUNK * "[7] \n".len());
+
+            let ((chunks, _queue), permits) =
+                (unbounded_channel(), Arc::new(Semaphore::new(QUEUED)));
+            let turns = [Arc::default(), Arc::default()];
+            let sink = Sink::Print { chunks, permits: Arc::clone(&permits), turns };
+            let mut free = QUEUED;
+            for (len, counted) in [(1, CHUNK), (3 * CHUNK, 3 * CHUNK)] {
+                let piece = Piece { bytes: vec![b'\n'; len], continues: false };
+                sink.print_piece((7, Stream::Out), piece, &lines, &mut None).await;
+                free -= counted;
+                assert_eq!(permits.available_permits(), free);
+            }
+        });
     }
 
     #[test]

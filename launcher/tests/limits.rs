@@ -44,7 +44,7 @@ fn few_descriptors_are_enough_for_few_ranks() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 32);
     // There is room for ranks, and none for files as well.
     let options = [&["-n", "40", "-q", "--oversubscribe"], &files[..], &["echo", "ran"]].concat();
-    let hosts = ["--hosts", "localhost:100", &files[0], &files[1], &files[2], "echo", "ran"];
+    let hosts = ["--hosts", "localhost:100", files[0], files[1], files[2], "echo", "ran"];
     for (line, part) in [
         (&options[..], "40 ranks were asked for, but the hard limit of 240 open files"),
         (&hosts, "at 2 a rank (0 without files of output), leaves room for 97"),
@@ -307,8 +307,8 @@ fn the_doctor_tries_what_jobs_need() {
     }
 }
 
-/// A library that is found in the place of libfabric, if there is a compiler of C; what it does when
-/// it is loaded and when it ends.
+/// A library in the place of libfabric, if there is a compiler of C: it does that when it is loaded,
+/// or when it ends.
 fn false_libfabric(code: &str) -> Option<tempfile::TempDir> {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("false.c");

@@ -79,7 +79,7 @@ pub(super) enum Input {
     /// The kernel of a rank's host ended it for lack of memory.
     OutOfMemory(u32),
     /// Why standard input cannot be read to its end.
-    InputFailed(String),
+    Unreadable(String),
     /// Something that the user may want to know.
     Note(String),
     /// What a rank that speaks PMI-1 does.
@@ -455,7 +455,7 @@ impl Driver<'_> {
                 return inputs.into_iter().for_each(|input| self.take(input));
             }
             Input::HostLost(text) => return self.sink.note(&text),
-            Input::InputFailed(why) => {
+            Input::Unreadable(why) => {
                 self.sink.note(&why);
                 return self.noted.input_failed = Some(why);
             }

@@ -180,7 +180,7 @@ pub(super) fn pour(
                 Err(error) => {
                     let sent = lock(&flow.progress).sent;
                     // The driver is gone only when the job is over.
-                    let _ = inputs.send(Input::InputFailed(failure(&error, sent)));
+                    let _ = inputs.send(Input::Unreadable(failure(&error, sent)));
                     0
                 }
             };

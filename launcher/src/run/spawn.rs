@@ -128,7 +128,8 @@ pub(super) fn end_with_parent(command: &mut Command) {
     unsafe { command.pre_exec(end_with) };
 }
 
-/// Has this process killed with the thread of `parent` that has started it. Makes system calls only.
+/// Has this process killed with the thread of `parent` that has started it; makes system calls
+/// only.
 fn end_with(parent: Pid) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // One that died in between sends no signal any more.

@@ -725,7 +725,7 @@ impl Agent {
             | Input::OutOfMemory(_)
             | Input::Queried(_)
             | Input::Looked { .. }
-            | Input::InputFailed(_) => return,
+            | Input::Unreadable(_) => return,
         };
         self.tell(&word);
     }

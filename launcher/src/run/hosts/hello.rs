@@ -120,8 +120,8 @@ pub(super) enum Refusal {
     #[error("it speaks version {launcher} of agents: install the same rma-run on all hosts")]
     Version { launcher: u32 },
     #[error(
-        "a name has 1 to 64 letters, digits, dots, dashes and underscores, and is no folder (., ..): set \
-             --name"
+        "a name has 1 to 64 letters, digits, dots, dashes and underscores, and is not . or ..: set \
+         --name"
     )]
     Name,
 }

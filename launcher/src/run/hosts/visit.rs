@@ -144,7 +144,7 @@ async fn all(remote: &Remote, agent: PathBuf, patience: Duration) -> Vec<Visit> 
                 Ok(outcome) => outcome,
                 Err(_) => Err(host.silent(patience)),
             };
-            (at, Visit { host: name, outcome })
+            (at, Visit { host: name, outcome: outcome.map_err(|why| in_lines(&why)) })
         });
     }
     let mut visits = visits.join_all().await;
@@ -263,6 +263,11 @@ fn plain(finding: &mut Finding) {
     }
 }
 
+/// The same of a reason, which may have the last lines that a remote shell printed.
+fn in_lines(why: &str) -> String {
+    why.replace(|letter: char| letter.is_control() && letter != '\n', " ")
+}
+
 /// Keeps the end of what is printed there.
 async fn keep(mut errors: impl AsyncRead + Unpin, tail: Arc<Mutex<Tail>>) {
     let mut piece = [0; 1024];
@@ -342,6 +347,7 @@ mod tests {
         let even = || "a [2J b".to_owned();
         let values = vec![(even(), even())];
         assert_eq!(finding, Finding { topic: even(), health: Health::Bad, text: even(), values });
+        assert_eq!(in_lines(&odd()), "a [2J\nb");
     }
 
     #[test]

@@ -464,6 +464,7 @@ fn hosts_that_cannot_do_their_part_are_named() {
     remote.refused("a,a", 2, "host a stands there twice");
     remote.refused("a:0", 2, "from 1 on");
     remote.refused("a,-oX", 2, "\"-oX\" is no name of a host");
+    remote.refused("a,..", 2, "\"..\" is no name of a host");
     let output = remote.job("a:2,b:1", &["-n", "4", "true"]);
     assert!(stderr(&output).contains("take 3 (a:2,b:1)"), "{}", stderr(&output));
     let output = remote.job("a", &["--wdir", "/proc/self/fd/0/none", "true"]);
@@ -598,6 +599,9 @@ fn a_signal_ends_the_doctor_and_leaves_nothing() {
     command.env(name, value);
     let job = Running::of(command);
     assert_eq!(std::fs::read_to_string(asked).unwrap(), "here\n");
+    send(job.pid(), Signal::TSTP);
+    wait_for_state(job.pid(), 'T');
+    send(job.pid(), Signal::CONT);
     send(job.pid(), Signal::TERM);
     let (code, out, err) = job.end();
     assert_eq!((code, &*out), (Some(128 + 15), ""), "{err}");

@@ -125,6 +125,28 @@ fn what_there_is_not_is_nothing_to_read() {
     }
 }
 
+/// A process that shares a file may make reads of it return at once.
+#[test]
+fn what_is_not_there_yet_is_waited_for() {
+    let sum = sum_of(b"late");
+    let flags = rustix::pipe::PipeFlags::NONBLOCK | rustix::pipe::PipeFlags::CLOEXEC;
+    let (theirs, ours) = rustix::pipe::pipe_with(flags).unwrap();
+    let script = format!("echo up; {SUM}");
+    let mut command = rma_run(&["-n", "2", "-q", "--stdin", "all", "sh", "-c", &script]);
+    command.stdin(theirs).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // The pipe that rma-run reads is this process' no more.
+    drop(command);
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    (0..2).for_each(|_| wait_for(&mut out, "up"));
+    rustix::io::write(&ours, b"late").unwrap();
+    drop(ours);
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut out, &mut rest).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(lines(rest.as_bytes()), [format!("0 {sum}"), format!("1 {sum}")]);
+}
+
 #[test]
 fn readers_that_are_none_are_refused() {
     let (_folder, shell) = remote_shell(SHELL);

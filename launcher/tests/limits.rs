@@ -4,6 +4,7 @@ mod support;
 
 use std::process::{Command, Output};
 
+use rustix::process::Signal;
 use support::*;
 
 /// `rma-run` with `args`, in a shell that first runs `before`.
@@ -41,6 +42,18 @@ fn few_descriptors_are_enough_for_few_ranks() {
     succeeds(&soft);
     assert_eq!(stdout(&soft), "64\n".repeat(16));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 32);
+    // There is room for ranks, and none for files as well.
+    let options = [&["-n", "40", "-q", "--oversubscribe"], &files[..], &["echo", "ran"]].concat();
+    let hosts = ["--hosts", "localhost:100", &files[0], &files[1], &files[2], "echo", "ran"];
+    for (line, part) in [
+        (&options[..], "40 ranks were asked for, but the hard limit of 240 open files"),
+        (&hosts, "at 2 a rank (0 without files of output), leaves room for 97"),
+    ] {
+        let hard = under("ulimit -n 240", line);
+        assert_eq!((hard.status.code(), &*stdout(&hard)), (Some(2), ""));
+        assert!(stderr(&hard).contains(part), "{}", stderr(&hard));
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 32, "none was made");
     let soft = under("ulimit -S -n 8", &["-n", "1", "-q", "echo", "runs"]);
     succeeds(&soft);
     assert_eq!(stdout(&soft), "runs\n");
@@ -292,6 +305,56 @@ fn the_doctor_tries_what_jobs_need() {
         assert_eq!(output.status.code(), Some(1));
         assert!(stdout(&output).contains("BAD  loop-back: "), "{}", stdout(&output));
     }
+}
+
+/// A library that is found in the place of libfabric, if there is a compiler of C; what it does when
+/// it is loaded and when it ends.
+fn false_libfabric(code: &str) -> Option<tempfile::TempDir> {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("false.c");
+    std::fs::write(&source, format!("#include <stdio.h>\n#include <unistd.h>\n{code}")).unwrap();
+    let mut command = Command::new("cc");
+    command.args(["-shared", "-fPIC", "-Wl,-z,nodelete", "-o"]);
+    match command.arg(folder.path().join("libfabric.so.1")).arg(&source).output() {
+        Ok(output) => succeeds(&output),
+        Err(error) => {
+            eprintln!("skipped: no cc: {error}");
+            return None;
+        }
+    }
+    Some(folder)
+}
+
+#[test]
+fn a_library_that_prints_and_does_not_end_is_tried_by_the_doctor() {
+    let code =
+        "__attribute__((constructor)) static void load(void) { puts(\"x\"); fflush(stdout); }
+        __attribute__((destructor)) static void end(void) { pause(); }";
+    let Some(folder) = false_libfabric(code) else { return };
+    let output = rma_run(&["doctor"]).env("LD_LIBRARY_PATH", folder.path()).output().unwrap();
+    let text = stdout(&output);
+    assert!(text.contains(" libfabric: ") && !text.contains("not tried"), "{text}");
+}
+
+#[test]
+fn a_library_that_hangs_is_not_left_behind_by_a_doctor_that_is_killed() {
+    let code = "__attribute__((constructor)) static void load(void) {
+            FILE *up = fopen(UP, \"w\");
+            fprintf(up, \"pid %d \\n\", (int)getpid());
+            fclose(up);
+            for (;;) pause();
+        }";
+    let fifo_folder = tempfile::tempdir().unwrap();
+    let up = fifo_folder.path().join("up");
+    assert!(Command::new("mkfifo").arg(&up).status().unwrap().success());
+    let code = format!("#define UP \"{}\"\n{code}", up.display());
+    let Some(folder) = false_libfabric(&code) else { return };
+    let mut command = rma_run(&["doctor"]);
+    command.env("LD_LIBRARY_PATH", folder.path());
+    let doctor = Running::of(command);
+    let probe = Watched::new(&[pid_in(&std::fs::read_to_string(&up).unwrap())]);
+    send(doctor.pid(), Signal::KILL);
+    probe.wait();
 }
 
 #[test]

@@ -83,10 +83,13 @@ fn a_very_long_line_has_one_time() {
     let mut bytes = vec![b'x'; LENGTH];
     bytes.push(b'\n');
     std::fs::write(&line, bytes).unwrap();
+    // Others may print once a rank is silent for a while: these wait until its line is on its way.
+    let fifo = dir.path().join("end");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let (line, fifo) = (line.display(), fifo.display());
     let script = format!(
-        "if [ $RMA_RANK = 0 ]; then exec cat {}; \
-         else i=0; while [ $i -lt 500 ]; do echo short; i=$((i+1)); done; fi",
-        line.display()
+        "if [ $RMA_RANK = 0 ]; then exec 3> {fifo}; exec cat {line}; else cat < {fifo}; \
+         i=0; while [ $i -lt 500 ]; do echo short; i=$((i+1)); done; fi"
     );
     let output = sh(&["-n", "2", "-q", "--timestamp"], &script);
     succeeds(&output);
@@ -212,7 +215,7 @@ fn files_that_cannot_be_are_refused_before_any_is_made() {
     let of = |name: &str| folder.path().join(name).display().to_string();
     let (log, host, job_name) = (of("log"), of("{host}"), of("{job}"));
     let unknown = of("log.{rnak}.txt");
-    let cases: [(&[&str], i32, &str); 7] = [
+    let cases: [(&[&str], i32, &str); 8] = [
         (&["--output-file", &log], 2, "ranks 0 and 1 would both write"),
         (&["--output-file", &log], 2, "put {rank} into the name"),
         (&["--output-file", &host], 2, "ranks 0 and 1 would both write"),
@@ -220,6 +223,7 @@ fn files_that_cannot_be_are_refused_before_any_is_made() {
         (&["--tee"], 2, "add --output-dir or --output-file"),
         (&["--output-dir", "x", "--output-file", "y"], 2, "cannot be used with"),
         (&["--name", "a/b", "--output-file", &job_name], 2, "which names a folder"),
+        (&["--name", "..", "--output-file", &job_name], 2, "which names a folder"),
     ];
     for (options, code, part) in cases {
         let output = job(&[&["-n", "2"], options, &["echo", "ran"]].concat());
@@ -227,6 +231,11 @@ fn files_that_cannot_be_are_refused_before_any_is_made() {
         assert!(stderr(&output).contains(part), "{options:?}: {}", stderr(&output));
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    // What is one file by a link is known once it is opened.
+    std::os::unix::fs::symlink("linked.0", folder.path().join("linked.1")).unwrap();
+    let output = job(&["-n", "2", "--output-file", &of("linked.{rank}"), "echo", "ran"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("ranks 0 and 1 would both write"), "{}", stderr(&output));
     // Each host has one rank, which is known before hosts are.
     let serve = ["serve", "--joins", "2", "--secret-file", "none", "-n", "2"];
     let output = job(&[&serve[..], &["--output-file", &log, "echo", "ran"]].concat());

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -74,12 +75,22 @@ pub(super) fn listen() -> Result<(TcpListener, SocketAddr), RunError> {
     Ok(opened)
 }
 
-/// Why there is none, if it is not that this machine has no loop-back at all.
+/// Why there is none: no address of IPv4, where there is one of IPv6, or something else.
 fn no_port(error: io::Error) -> RunError {
-    let sixth = std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).and_then(|listener| {
+    let sixth = || {
+        let listener = std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0))?;
         std::net::TcpStream::connect_timeout(&listener.local_addr()?, REACHED_IN)
-    });
-    if sixth.is_ok() { RunError::OnlyIpv6(error) } else { RunError::Port(error) }
+    };
+    match lacks_address(&error) && sixth().is_ok() {
+        true => RunError::OnlyIpv6(error),
+        false => RunError::Port(error),
+    }
+}
+
+/// Whether this machine lacks the address, or all of its kind, rather than a way to reach it.
+fn lacks_address(error: &io::Error) -> bool {
+    let lacking = [Errno::ADDRNOTAVAIL, Errno::NETUNREACH, Errno::AFNOSUPPORT];
+    Errno::from_io_error(error).is_some_and(|errno| lacking.contains(&errno))
 }
 
 fn open() -> io::Result<(TcpListener, SocketAddr)> {
@@ -252,6 +263,18 @@ pub(super) async fn read_body(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_that_is_there_and_blocked_is_not_said_to_be_lacking() {
+        for blocked in [Errno::PERM, Errno::CONNREFUSED, Errno::TIMEDOUT, Errno::MFILE] {
+            let error = no_port(blocked.into());
+            assert!(matches!(error, RunError::Port(_)), "{error}");
+        }
+        assert!(matches!(no_port(io::ErrorKind::TimedOut.into()), RunError::Port(_)));
+        for lacking in [Errno::ADDRNOTAVAIL, Errno::NETUNREACH, Errno::AFNOSUPPORT] {
+            assert!(lacks_address(&lacking.into()), "{lacking}");
+        }
+    }
 
     #[test]
     fn ranks_are_bound_in_turn() {

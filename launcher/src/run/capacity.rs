@@ -5,14 +5,19 @@ use std::path::Path;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::groups::{self, Memory, Processes, number};
+use super::spec::Spec;
 
 /// Descriptors per rank here: two pipes, a process, a connection.
 const DESCRIPTORS_PER_RANK: u64 = 4;
 /// And a socket, if PMI is served.
 const DESCRIPTORS_OF_PMI: u64 = 1;
+/// And two files, wherever the rank is, if this process writes those.
+const DESCRIPTORS_OF_FILES: u64 = 2;
 /// Descriptors for everything else: the event loop, the warden, a rank that is being started,
 /// what was inherited, and a few callers at the port that are no ranks.
 const DESCRIPTORS_BESIDES: u64 = 40;
+/// And for each host that is reached from here: three pipes of a remote shell, and a process.
+const DESCRIPTORS_PER_HOST: u64 = 5;
 /// Callers at the port that are no ranks, at most: so many may say nothing for a while.
 const STRANGERS: u64 = 100;
 /// Processes besides ranks: the launcher's threads and its warden.
@@ -44,13 +49,75 @@ struct Limit {
     what: String,
 }
 
-/// Refuses a number of ranks that cannot work; returns one line for `--explain`.
-pub(super) fn check(ranks: u32, pmi: bool) -> Result<String, Shortage> {
-    narrowest(ranks, limits(pmi))
+/// What this process has open for a job.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Open {
+    /// Ranks are on this machine.
+    here: bool,
+    pmi: bool,
+    files: bool,
+    /// Hosts that are reached from here.
+    hosts: u64,
 }
 
-fn descriptors_per_rank(pmi: bool) -> u64 {
-    DESCRIPTORS_PER_RANK + if pmi { DESCRIPTORS_OF_PMI } else { 0 }
+impl Open {
+    /// Of ranks of this machine, whose output is in no files.
+    pub(super) fn of_ranks(pmi: bool) -> Open {
+        Open { here: true, pmi, files: false, hosts: 0 }
+    }
+
+    pub(super) fn of(spec: &Spec) -> Open {
+        let files = spec.output_file.is_some() && !spec.ranks_write_files();
+        let Some(remote) = &spec.remote else { return Open { files, ..Open::of_ranks(spec.pmi) } };
+        let hosts = remote.reached_from_here() as u64;
+        Open { here: false, pmi: false, files, hosts }
+    }
+
+    fn per_rank(self) -> u64 {
+        [
+            (self.here, DESCRIPTORS_PER_RANK),
+            (self.pmi, DESCRIPTORS_OF_PMI),
+            (self.files, DESCRIPTORS_OF_FILES),
+        ]
+        .into_iter()
+        .filter_map(|(is_open, count)| is_open.then_some(count))
+        .sum()
+    }
+
+    fn besides(self) -> u64 {
+        DESCRIPTORS_BESIDES + self.hosts * DESCRIPTORS_PER_HOST
+    }
+
+    /// What that limit leaves room for; none if ranks cost no descriptors.
+    fn limit(self, hard: u64) -> Option<Limit> {
+        let each = self.per_rank();
+        let fits = hard.saturating_sub(self.besides()).checked_div(each)?;
+        let without = |is_open, count, how| {
+            let fewer = each.saturating_sub(count);
+            if is_open { format!(" ({fewer} {how})") } else { String::new() }
+        };
+        let pmi = without(self.pmi, DESCRIPTORS_OF_PMI, "with --no-pmi");
+        let how = match self.here {
+            true => "without --tee, --label and --timestamp",
+            false => "without files of output",
+        };
+        let files = without(self.files, DESCRIPTORS_OF_FILES, how);
+        let what = format!(
+            "the hard limit of {hard} open files (RLIMIT_NOFILE, ulimit -Hn), at {each} a \
+             rank{pmi}{files},"
+        );
+        Some(Limit { fits, what })
+    }
+}
+
+/// Refuses a number of ranks that cannot work; returns one line for `--explain`.
+pub(super) fn check(ranks: u32, open: Open) -> Result<String, Shortage> {
+    let hard = getrlimit(Resource::Nofile).maximum;
+    let mut all: Vec<_> = hard.and_then(|hard| open.limit(hard)).into_iter().collect();
+    if open.here {
+        all.extend(limits());
+    }
+    narrowest(ranks, all)
 }
 
 fn narrowest(requested: u32, limits: Vec<Limit>) -> Result<String, Shortage> {
@@ -73,9 +140,9 @@ pub(super) struct Descriptors {
 }
 
 /// Raises the soft limit of descriptors as far as `ranks` need, and callers that are none.
-pub(super) fn raise_descriptors(ranks: u32, pmi: bool) -> Descriptors {
+pub(super) fn raise_descriptors(ranks: u32, open: Open) -> Descriptors {
     let old = getrlimit(Resource::Nofile);
-    let needed = u64::from(ranks) * descriptors_per_rank(pmi) + DESCRIPTORS_BESIDES;
+    let needed = u64::from(ranks) * open.per_rank() + open.besides();
     let wanted = needed + STRANGERS;
     let mut soft = old.current.unwrap_or(u64::MAX);
     let mut ranks = None;
@@ -91,19 +158,9 @@ pub(super) fn raise_descriptors(ranks: u32, pmi: bool) -> Descriptors {
     Descriptors { ranks, strangers }
 }
 
-fn limits(pmi: bool) -> Vec<Limit> {
+/// Of what ranks here need besides descriptors.
+fn limits() -> Vec<Limit> {
     let mut limits = Vec::new();
-    if let Some(hard) = getrlimit(Resource::Nofile).maximum {
-        let each = descriptors_per_rank(pmi);
-        let fits = hard.saturating_sub(DESCRIPTORS_BESIDES) / each;
-        let without = descriptors_per_rank(false);
-        let less = if pmi { format!(" ({without} with --no-pmi)") } else { String::new() };
-        let what = format!(
-            "the hard limit of {hard} open files (RLIMIT_NOFILE, ulimit -Hn), at {each} a \
-             rank{less},"
-        );
-        limits.push(Limit { fits, what });
-    }
     // The kernel does not hold root to this one.
     if let Some(soft) = getrlimit(Resource::Nproc).current
         && !rustix::process::geteuid().is_root()
@@ -171,8 +228,20 @@ mod tests {
 
     #[test]
     fn this_machine_has_limits() {
-        assert!(check(1, true).is_ok());
-        assert!(check(u32::MAX, false).is_err());
+        assert!(check(1, Open::of_ranks(true)).is_ok());
+        assert!(check(u32::MAX, Open::of_ranks(false)).is_err());
+    }
+
+    #[test]
+    fn what_is_open_counts_against_the_limit_of_descriptors() {
+        let here = Open { files: true, ..Open::of_ranks(true) };
+        let limit = here.limit(40 + 7 * 3).unwrap();
+        assert_eq!(limit.fits, 3);
+        let part = "at 7 a rank (6 with --no-pmi) (5 without --tee, --label and --timestamp),";
+        assert!(limit.what.ends_with(part), "{}", limit.what);
+        let hosts = Open { here: false, pmi: false, files: true, hosts: 4 };
+        assert_eq!(hosts.limit(40 + 4 * 5 + 2 * 9).unwrap().fits, 9);
+        assert_eq!(Open { files: false, ..hosts }.limit(0), None);
     }
 
     #[test]

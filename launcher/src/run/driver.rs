@@ -169,9 +169,9 @@ pub(super) fn check(spec: &Spec) -> Result<Vec<program::Found>, RunError> {
 /// See [`super::run`].
 pub(super) fn run(spec: &Spec) -> Result<Report, RunError> {
     let programs = check(spec)?;
-    let here = if spec.remote.is_some() { 0 } else { spec.ranks };
-    let room = capacity::check(here, spec.pmi)?;
-    let descriptors = capacity::raise_descriptors(here, spec.pmi);
+    let open = capacity::Open::of(spec);
+    let room = capacity::check(spec.ranks, open)?;
+    let descriptors = capacity::raise_descriptors(spec.ranks, open);
     let system = |what| move |source| RunError::System { what, source };
     let cpus = cpus::available().map_err(system("asking for this process' CPUs"))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -186,7 +186,7 @@ async fn run_job(
     programs: Vec<program::Found>,
     cpus: &[u32],
     room: &str,
-    mut descriptors: Descriptors,
+    descriptors: Descriptors,
 ) -> Result<Report, RunError> {
     let system = |what| move |source| RunError::System { what, source };
     let (sender, inputs) = unbounded_channel();
@@ -196,7 +196,7 @@ async fn run_job(
     let (sink, printed) = output(spec, &sender)?;
     let job = job_name().map_err(system("drawing random bytes"))?;
     let mut processes = watched_over(spec, &job, &sink)?;
-    let mut files = Files::open(spec, Paths::of(spec)?, &mut descriptors, &sender)?;
+    let mut files = Files::open(spec, Paths::of(spec)?, &sender)?;
     let files_of_ranks = files.of_ranks(spec.ranks);
     let (hosts, streams) = match &spec.remote {
         Some(remote) => Hosts::connect(spec, remote, &job, &programs, &mut processes, &sender)?,

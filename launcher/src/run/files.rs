@@ -3,22 +3,20 @@
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
-use super::capacity::Descriptors;
 use super::driver::Input;
 use super::lines::{Tail, last_lines};
 use super::look;
 use super::machine::Event;
 use super::output::{Stream, lock};
-use super::pattern::StreamOf;
+use super::pattern::{StreamOf, is_folder};
 use super::report::RunError;
 use super::spec::Spec;
 
@@ -35,7 +33,7 @@ impl Paths {
     pub(super) fn of(spec: &Spec) -> Result<Paths, RunError> {
         let Some(pattern) = &spec.output_file else { return Ok(Paths::default()) };
         let job = spec.name.clone().unwrap_or_else(|| std::process::id().to_string());
-        if pattern.names_job() && job.contains('/') {
+        if pattern.names_job() && is_folder(&job) {
             return Err(RunError::JobNamesFolder { name: job });
         }
         let here = look::host();
@@ -61,17 +59,27 @@ impl Paths {
         self.0.get(rank as usize)
     }
 
-    /// Opens all, before any rank runs.
+    /// Opens all, before any rank runs. Two names may be links to one file.
     fn open(&self) -> Result<Vec<OfRank<Option<File>>>, RunError> {
-        let open = |[out, err]: &OfRank<PathBuf>| {
-            let file = create(out)?;
+        let mut owners = HashMap::new();
+        let mut create = |rank: u32, path: &Path| {
+            let file = create(path)?;
+            let found = file.metadata().map_err(|error| unwritable(path, error))?;
+            let owner = *owners.entry((found.dev(), found.ino())).or_insert(rank);
+            match found.is_file() && owner != rank {
+                true => Err(RunError::SharedFile { path: path.to_owned(), ranks: [owner, rank] }),
+                false => Ok(file),
+            }
+        };
+        let open = |(rank, [out, err]): (u32, &OfRank<PathBuf>)| {
+            let file = create(rank, out)?;
             let other = match out == err {
                 true => file.try_clone().map_err(|error| unwritable(out, error))?,
-                false => create(err)?,
+                false => create(rank, err)?,
             };
             Ok([Some(file), Some(other)])
         };
-        self.0.iter().map(open).collect()
+        (0..).zip(&self.0).map(open).collect()
     }
 }
 
@@ -106,18 +114,13 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Opens those of a job. Where this process writes them, it keeps them open, and gets room for
-    /// that; else ranks do.
+    /// Opens those of a job. Where this process writes them, it keeps them open; else ranks do.
     pub(super) fn open(
         spec: &Spec,
         paths: Paths,
-        descriptors: &mut Descriptors,
         inputs: &UnboundedSender<Input>,
     ) -> Result<Files, RunError> {
         let is_writing = !paths.0.is_empty() && !spec.ranks_write_files();
-        if is_writing {
-            raise_limit(paths.0.len() as u64 * 2, descriptors);
-        }
         let open = paths.open()?;
         let what = "starting a thread for output files";
         let failed = |source| RunError::System { what, source };
@@ -181,18 +184,6 @@ impl Files {
         let read = push_end(&mut tail, out);
         let read = if out == err { read } else { read.and_then(|()| push_end(&mut tail, err)) };
         Some(read.map(|()| tail.text()).unwrap_or_default())
-    }
-}
-
-/// Raises the limit of descriptors by so many, as far as it may be; ranks keep the one they had.
-fn raise_limit(count: u64, descriptors: &mut Descriptors) {
-    let old = getrlimit(Resource::Nofile);
-    let Some(soft) = old.current else { return };
-    let wanted = soft.saturating_add(count);
-    let new = old.maximum.map_or(wanted, |hard| hard.min(wanted));
-    let raised = Rlimit { current: Some(new), maximum: old.maximum };
-    if new > soft && setrlimit(Resource::Nofile, raised).is_ok() {
-        descriptors.ranks.get_or_insert(old);
     }
 }
 

@@ -8,6 +8,8 @@ use std::ops::Range;
 use std::process::{ChildStdin, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::stdio::stdin;
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe::Sender;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -67,19 +69,19 @@ pub(super) fn passed_on(spec: &Spec) -> Option<Source> {
         // group than its own, as ranks are.
         Stdin::Inherit if is_terminal() && !(spec.dedicated && in_foreground()) => None,
         Stdin::Inherit => {
-            let input = rustix::io::dup(rustix::stdio::stdin()).ok()?;
+            let input = rustix::io::dup(stdin()).ok()?;
             Some(Box::new(File::from(input)))
         }
     }
 }
 
 fn is_terminal() -> bool {
-    rustix::termios::isatty(rustix::stdio::stdin())
+    rustix::termios::isatty(stdin())
 }
 
 /// Whether the terminal on standard input lets this process read.
 fn in_foreground() -> bool {
-    rustix::termios::tcgetpgrp(rustix::stdio::stdin()) == Ok(rustix::process::getpgrp())
+    rustix::termios::tcgetpgrp(stdin()) == Ok(rustix::process::getpgrp())
 }
 
 /// How far those have come that read what this process passes on. The slowest holds the source
@@ -113,9 +115,10 @@ impl Flow {
     /// A reader has got further.
     pub(super) fn note(&self, rank: u32, fed: Fed) {
         let mut progress = lock(&self.progress);
-        let holds_back = progress.holds_back(rank);
+        let (holds_back, sent) = (progress.holds_back(rank), progress.sent);
         match (fed, progress.taken.get_mut(&rank)) {
-            (Fed::Took(bytes), Some(taken)) => *taken += bytes,
+            // Another host tells it, and no more was sent.
+            (Fed::Took(bytes), Some(taken)) => *taken = taken.saturating_add(bytes).min(sent),
             (Fed::Ended, Some(_)) => _ = progress.taken.remove(&rank),
             (_, None) => {}
         }
@@ -159,6 +162,11 @@ pub(super) fn pour(
             let count = match input.read(&mut piece) {
                 Ok(count) => count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    // A process that shares the file has made it so.
+                    let _ = poll(&mut [PollFd::new(&stdin(), PollFlags::IN)], None);
+                    continue;
+                }
                 // What cannot be read is at its end.
                 Err(_) => 0,
             };
@@ -282,6 +290,7 @@ mod tests {
             flow.note(rank, Fed::Took(WINDOW));
         }
         assert_eq!(lock(&flow.progress).sent, WINDOW, "rank 2 has taken nothing");
+        flow.note(0, Fed::Took(u64::MAX));
         flow.note(2, Fed::Took(PIECE as u64));
         assert_eq!(pieces.recv().unwrap(), PIECE);
         assert!(pieces.try_recv().is_err() && flow.is_read_by(2..3));
@@ -294,7 +303,7 @@ mod tests {
         assert!(!flow.is_read_by(2..3) && flow.is_read_by(0..2));
         (0..2).for_each(|rank| flow.note(rank, Fed::Ended));
         assert!(pieces.recv().is_err(), "no rank reads any more");
-        // What is told late of a rank that has ended is of no account.
+        // What is told of more than was sent, or late of a rank that has ended, is of no account.
         flow.note(2, Fed::Took(1));
         assert!(!flow.is_read_by(0..3));
     }

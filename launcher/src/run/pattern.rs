@@ -34,6 +34,11 @@ pub(super) struct StreamOf<'a> {
     pub(super) stream: Stream,
 }
 
+/// Whether the name of a host or a job, as that of a file, would be a folder.
+pub(super) fn is_folder(name: &str) -> bool {
+    [".", ".."].contains(&name) || name.contains('/')
+}
+
 impl FilePattern {
     /// Reads a pattern.
     ///

@@ -357,7 +357,8 @@ pub enum RunError {
     /// The port at which ranks join cannot be opened, or reached.
     #[error(
         "ranks join at a port of 127.0.0.1, which cannot be used: {0}; bring the loop-back \
-         interface up (`ip link set lo up`), with that address (`ip addr add 127.0.0.1/8 dev lo`)"
+         interface up (`ip link set lo up`), with that address (`ip addr add 127.0.0.1/8 dev lo`), \
+         and have no firewall block it"
     )]
     Port(#[source] io::Error),
     /// This machine reaches itself by IPv6 alone.

@@ -41,11 +41,7 @@ pub(super) struct Confinement {
 impl Confinement {
     /// Runs in the new process; makes system calls only.
     fn apply(&self) -> io::Result<()> {
-        set_parent_process_death_signal(Some(Signal::KILL))?;
-        // A launcher that died in between sends no signal any more.
-        if getppid() != Some(self.parent) {
-            return Err(rustix::io::Errno::SRCH.into());
-        }
+        end_with(self.parent)?;
         if let Some(warden) = &self.warden {
             // Without a warden the job goes on, too.
             without_sigpipe(|| rustix::io::write(warden, watch_order(&mut [0; 16])).ok());
@@ -122,6 +118,24 @@ pub(super) fn detach(command: &mut Command) {
     };
     // SAFETY: as in `confine`: one system call, without libc, and an error made of an errno.
     unsafe { command.pre_exec(detach) };
+}
+
+/// Has `command` killed when this thread ends, which is to be there when it is started.
+pub(super) fn end_with_parent(command: &mut Command) {
+    let parent = getpid();
+    let end_with = move || end_with(parent);
+    // SAFETY: as in `confine`: system calls, without libc, and an error made of an errno.
+    unsafe { command.pre_exec(end_with) };
+}
+
+/// Has this process killed with the thread of `parent` that has started it. Makes system calls only.
+fn end_with(parent: Pid) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // One that died in between sends no signal any more.
+    match getppid() == Some(parent) {
+        true => Ok(()),
+        false => Err(rustix::io::Errno::SRCH.into()),
+    }
 }
 
 /// Lets this thread have signals again that this process' parent had blocked.

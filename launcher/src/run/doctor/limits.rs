@@ -9,7 +9,7 @@ use super::{Finding, bad, good, network, poor};
 /// Whether so many ranks fit.
 pub(super) fn room(ranks: u32) -> Finding {
     const TOPIC: &str = "ranks";
-    let finding = match capacity::check(ranks, true) {
+    let finding = match capacity::check(ranks, capacity::Open::of_ranks(true)) {
         Ok(room) => good(TOPIC, room),
         Err(shortage) => bad(TOPIC, shortage.to_string()),
     };

@@ -2,6 +2,7 @@
 //! or has to be another process than its parent, as a rank is to its peers.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::process::{Child, Command, Stdio};
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::super::hosts;
+use super::super::spawn::end_with_parent;
 use super::{network, peers};
 use crate::codec::Wire;
 use crate::wire;
@@ -29,8 +31,8 @@ pub(in super::super) fn assist(mut words: impl Iterator<Item = OsString>) -> Opt
     let word = words.next()?;
     let code = match (word.to_str(), words.next()) {
         (Some(hosts::DOCTOR), None) => hosts::answer(),
-        (Some(LIBFABRIC), None) => told(&network::probe()),
-        (Some(PEER), Some(pid)) => told(&peers::reach(&pid)),
+        (Some(LIBFABRIC), None) => told(network::probe),
+        (Some(PEER), Some(pid)) => told(|| peers::reach(&pid)),
         _ => {
             // With nowhere to complain to, the exit status must do.
             let _ = writeln!(io::stderr(), "rma-run agent: {word:?} is not known to this version");
@@ -40,8 +42,18 @@ pub(in super::super) fn assist(mut words: impl Iterator<Item = OsString>) -> Opt
     Some(code)
 }
 
-fn told(answer: &impl Wire) -> u8 {
-    u8::from(wire::write(io::stdout(), answer).is_err())
+/// Tries that, and tells the answer.
+fn told<T: Wire>(tried: impl FnOnce() -> T) -> u8 {
+    let told = kept_apart().and_then(|to| wire::write(to, &tried()));
+    u8::from(told.is_err())
+}
+
+/// Standard output, for the answer alone: what libraries print from here on goes nowhere.
+fn kept_apart() -> io::Result<File> {
+    let to = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
+    let nowhere = OpenOptions::new().write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdout(&nowhere)?;
+    Ok(to.into())
 }
 
 /// What `rma-run agent WORDS` answers, with those variables besides those of this process.
@@ -59,10 +71,12 @@ pub(super) fn answer<T: Wire>(
     for (name, value) in variables {
         command.env(OsString::from_vec(name.clone()), OsString::from_vec(value.clone()));
     }
+    // One that hangs is not left behind.
+    end_with_parent(&mut command);
     let mut child =
         command.spawn().map_err(|error| format!("no process could be started: {error}"))?;
-    let printed = all_of(&mut child, Instant::now() + PATIENCE);
-    // Has no effect on one that has ended.
+    let printed = frame_of(&mut child, Instant::now() + PATIENCE);
+    // Libraries may take long to end. Has no effect on one that has ended.
     let _ = child.kill();
     let status = child.wait().map_err(|error| format!("its end is not known: {error}"))?;
     let printed = printed.map_err(|error| match error.kind() {
@@ -75,11 +89,11 @@ pub(super) fn answer<T: Wire>(
     }
 }
 
-/// What it prints until it closes its output.
-fn all_of(child: &mut Child, deadline: Instant) -> io::Result<Vec<u8>> {
+/// What it prints until there is a frame, or until it closes its output.
+fn frame_of(child: &mut Child, deadline: Instant) -> io::Result<Vec<u8>> {
     let mut from = child.stdout.take().ok_or_else(|| io::Error::other("no pipe"))?;
     let (mut all, mut piece) = (Vec::new(), [0; 4096]);
-    loop {
+    while wire::whole(&all, ANSWER_MAX)?.is_none() {
         let left = deadline.saturating_duration_since(Instant::now());
         let left = left.try_into().map_err(io::Error::other)?;
         match poll(&mut [PollFd::new(&from, PollFlags::IN)], Some(&left)) {
@@ -89,11 +103,11 @@ fn all_of(child: &mut Child, deadline: Instant) -> io::Result<Vec<u8>> {
             Err(error) => return Err(error.into()),
         }
         match from.read(&mut piece)? {
-            0 => return Ok(all),
-            _ if all.len() > ANSWER_MAX => return Err(io::Error::other("it has no end")),
+            0 => break,
             count => all.extend_from_slice(&piece[..count]),
         }
     }
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -106,18 +120,22 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_prints_is_read_to_its_end_or_the_deadline() {
+    fn what_a_process_prints_is_read_until_its_answer_is_there_or_the_deadline() {
         let far = Instant::now() + Duration::from_secs(600);
         let mut child = printing("echo one; echo two");
-        assert_eq!(all_of(&mut child, far).unwrap(), b"one\ntwo\n");
+        let error = frame_of(&mut child, far).unwrap_err();
+        assert!(error.to_string().contains("at most 1048576 are allowed"), "{error}");
         child.wait().unwrap();
-        let mut child = printing("exec yes");
-        assert_eq!(all_of(&mut child, far).unwrap_err().to_string(), "it has no end");
+        let mut child = printing(r"printf '\3\0\0'");
+        assert_eq!(frame_of(&mut child, far).unwrap(), [3, 0, 0]);
+        child.wait().unwrap();
+        // These wait for their input, which is open.
+        let mut child = printing(r"printf '\3\0\0\0one'; exec cat");
+        assert_eq!(frame_of(&mut child, far).unwrap(), b"\x03\0\0\0one");
         child.kill().unwrap();
         child.wait().unwrap();
-        // It waits for its input, which is open.
         let mut child = printing("exec cat");
-        let error = all_of(&mut child, Instant::now()).unwrap_err();
+        let error = frame_of(&mut child, Instant::now()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         child.kill().unwrap();
         child.wait().unwrap();

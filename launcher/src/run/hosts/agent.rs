@@ -324,8 +324,9 @@ impl Prepared {
         let spec = spec(&task);
         start::check_environment(&spec)?;
         let (programs, copies) = copier.programs(&spec, &task.programs)?;
-        capacity::check(task.ranks, spec.pmi)?;
-        let descriptors = capacity::raise_descriptors(task.ranks, spec.pmi);
+        let open = capacity::Open::of_ranks(spec.pmi);
+        capacity::check(task.ranks, open)?;
+        let descriptors = capacity::raise_descriptors(task.ranks, open);
         let cpus = cpus::available().map_err(system("asking for this process' CPUs"))?;
         let address = match address {
             Whereabouts::Known(address) => address,

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use hmac_sha256::HMAC;
 
+use super::super::pattern::is_folder;
 use crate::codec::{Wire, wire_enum, wire_struct};
 use crate::start::Secret;
 use crate::wire::{self, Nonce, Proof};
@@ -118,7 +119,10 @@ pub(super) enum Refusal {
     Secret,
     #[error("it speaks version {launcher} of agents: install the same rma-run on all hosts")]
     Version { launcher: u32 },
-    #[error("a name has 1 to 64 letters, digits, dots, dashes and underscores: set --name")]
+    #[error(
+        "a name has 1 to 64 letters, digits, dots, dashes and underscores, and is no folder (., ..): set \
+             --name"
+    )]
     Name,
 }
 
@@ -137,7 +141,8 @@ wire_enum!(Refusal {
 /// Whether a host may be called that: names are shown, and looked up.
 pub(super) fn is_name(name: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    !name.starts_with('-') && (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(is_letter)
+    let is_odd = name.starts_with('-') || is_folder(name);
+    !is_odd && (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(is_letter)
 }
 
 /// Proof of a host that was challenged with that nonce.
@@ -227,7 +232,7 @@ mod tests {
     #[test]
     fn names_are_words() {
         assert!(is_name("node-1.example_x"));
-        for bad in ["", "-o", "a b", "a\u{1b}[2J", "ä", &"x".repeat(65)] {
+        for bad in ["", "-o", ".", "..", "a b", "a\u{1b}[2J", "ä", &"x".repeat(65)] {
             assert!(!is_name(bad), "{bad:?}");
         }
     }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
+use super::super::pattern::is_folder;
 use crate::wire::RANKS_MAX;
 
 /// A host, as the user names it, and ranks that there may be on it, if that was said.
@@ -93,7 +94,7 @@ fn parse_host(entry: &str) -> Result<HostSlots, String> {
     };
     // What begins with a dash would be an option of ssh.
     let named = |byte: u8| byte.is_ascii_alphanumeric() || b"._-@:%".contains(&byte);
-    if name.is_empty() || name.starts_with('-') || !name.bytes().all(named) {
+    if name.is_empty() || name.starts_with('-') || is_folder(name) || !name.bytes().all(named) {
         return Err(format!("{name:?} is no name of a host: write hosts as a:2,b:2"));
     }
     let slots = slots.map(|slots| parse_slots(slots, name)).transpose()?;
@@ -272,7 +273,19 @@ mod tests {
         assert_eq!(name("[fe80::1%eth0]:2").name, "fe80::1%eth0");
         assert_eq!(name("[::1]").slots, None);
         assert_eq!(name("me@node1.example.org:3").slots, Some(3));
-        for bad in ["", "a,", "-oProxyCommand=x", "a b", "a;b", "a:0", "a:x", "[::1]2", "$(x)"] {
+        for bad in [
+            "",
+            "a,",
+            ".",
+            "..:2",
+            "-oProxyCommand=x",
+            "a b",
+            "a;b",
+            "a:0",
+            "a:x",
+            "[::1]2",
+            "$(x)",
+        ] {
             assert!(parse_hosts(bad).is_err(), "{bad:?}");
         }
         let twice = parse_hosts("a:1,b:2,a:1").unwrap_err();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::list::HostPart;
 use super::port::Connections;
+use super::tree;
 
 /// Hosts that the ranks of a job are on. The program that runs the job is its own agent there: its
 /// `main` begins with [`agent`](super::agent) if its first argument is `agent`.
@@ -41,6 +42,17 @@ impl Remote {
     pub fn new(hosts: Vec<HostPart>) -> Remote {
         let silence = Duration::from_secs(10);
         Remote { hosts, connections: None, shell: None, silence, fan_out: FAN_OUT, copy: false }
+    }
+
+    /// Of each host, by which other one it is reached, if not by this process.
+    pub(super) fn ways(&self) -> Vec<Option<usize>> {
+        let reaches = self.hosts.iter().map(|part| self.is_by_shell(&part.name));
+        tree::ways(&reaches.collect::<Vec<_>>(), self.fan_out)
+    }
+
+    /// How many hosts this process reaches itself.
+    pub(in super::super) fn reached_from_here(&self) -> usize {
+        self.ways().iter().filter(|way| way.is_none()).count()
     }
 
     /// Whether a remote shell reaches that host, from wherever.

@@ -48,9 +48,7 @@ pub(super) fn wires(remote: &Remote) -> Vec<Wires> {
         Wires { orders, said, branches: Branches::new(), stem: None }
     });
     let mut wires: Vec<Wires> = wires.collect();
-    let reaches: Vec<bool> =
-        remote.hosts.iter().map(|part| remote.is_by_shell(&part.name)).collect();
-    for (host, by) in ways(&reaches, remote.fan_out).into_iter().enumerate() {
+    for (host, by) in remote.ways().into_iter().enumerate() {
         let Some(by) = by else { continue };
         let name = remote.hosts[by].name.clone();
         let before = wires[by].stem.as_ref().map_or(0, |stem| stem.depth);

@@ -8,7 +8,9 @@ use std::process::Child;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, kill_process, kill_process_group, pidfd_open,
+};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::pipe::{Receiver, Sender};
@@ -114,10 +116,13 @@ pub(in super::super) fn visit(
         loop {
             tokio::select! {
                 hosts = &mut all => return Ok(Ok(Visits::new(doctor::examine_launcher(), hosts))),
-                Some(input) = inputs.recv() => if let Input::Signal(signal) = input
-                    && ENDING.contains(&signal)
-                {
-                    return Ok(Err(nonzero(128 + signal.as_raw())));
+                Some(input) = inputs.recv() => match input {
+                    Input::Signal(signal) if ENDING.contains(&signal) => {
+                        return Ok(Err(nonzero(128 + signal.as_raw())));
+                    }
+                    // Fails only where it may not signal itself.
+                    Input::Signal(Signal::TSTP) => _ = kill_process(getpid(), Signal::STOP),
+                    _ => {}
                 },
             }
         }
@@ -144,12 +149,12 @@ async fn all(remote: &Remote, agent: PathBuf, patience: Duration) -> Vec<Visit> 
                 Ok(outcome) => outcome,
                 Err(_) => Err(host.silent(patience)),
             };
-            (at, Visit { host: name, outcome: outcome.map_err(|why| in_lines(&why)) })
+            (at, Visit { host: name, outcome })
         });
     }
     let mut visits = visits.join_all().await;
     visits.sort_by_key(|(at, _)| *at);
-    visits.into_iter().map(|(_, visit)| visit).collect()
+    visits.into_iter().map(|(_, visit)| plain(visit)).collect()
 }
 
 /// A host, behind its remote shell.
@@ -233,7 +238,6 @@ impl Host {
         else {
             return Err(io::Error::other("it was asked what it has, and told the time"));
         };
-        findings.iter_mut().for_each(plain);
         findings.extend(best.map(|reading| reading.finding()));
         Ok(findings)
     }
@@ -254,18 +258,21 @@ impl Host {
     }
 }
 
-/// Leaves nothing in it that a terminal would obey: it is shown here, and comes from elsewhere.
-fn plain(finding: &mut Finding) {
-    let Finding { topic, text, values, .. } = finding;
-    let values = values.iter_mut().flat_map(|(key, value)| [key, value]);
-    for text in [topic, text].into_iter().chain(values) {
-        *text = text.replace(char::is_control, " ");
-    }
-}
-
-/// The same of a reason, which may have the last lines that a remote shell printed.
-fn in_lines(why: &str) -> String {
-    why.replace(|letter: char| letter.is_control() && letter != '\n', " ")
+/// Leaves nothing in it that a terminal would obey: it is shown here, and comes from elsewhere. Why
+/// a host was not reached may have several lines, with what its remote shell has printed.
+fn plain(Visit { host, outcome }: Visit) -> Visit {
+    let plain = |text: &str| text.replace(char::is_control, " ");
+    let outcome = match outcome {
+        Ok(mut findings) => {
+            for Finding { topic, text, values, .. } in &mut findings {
+                let values = values.iter_mut().flat_map(|(key, value)| [key, value]);
+                [topic, text].into_iter().chain(values).for_each(|text| *text = plain(text));
+            }
+            Ok(findings)
+        }
+        Err(why) => Err(why.split('\n').map(plain).collect::<Vec<_>>().join("\n")),
+    };
+    Visit { host, outcome }
 }
 
 /// Keeps the end of what is printed there.
@@ -340,14 +347,24 @@ mod tests {
 
     #[test]
     fn what_a_host_says_changes_no_terminal() {
-        let odd = || "a\u{1b}[2J\nb".to_owned();
-        let values = vec![(odd(), odd())];
-        let mut finding = Finding { topic: odd(), health: Health::Bad, text: odd(), values };
-        plain(&mut finding);
-        let even = || "a [2J b".to_owned();
-        let values = vec![(even(), even())];
-        assert_eq!(finding, Finding { topic: even(), health: Health::Bad, text: even(), values });
-        assert_eq!(in_lines(&odd()), "a [2J\nb");
+        let odd = || "a\u{1b}]0;b\u{7}\u{9b}2J\r\nc".to_owned();
+        let finding = Finding {
+            topic: odd(),
+            health: Health::Bad,
+            text: odd(),
+            values: vec![(odd(), odd())],
+        };
+        for (outcome, lines) in [(Ok(vec![finding]), 0), (Err(odd()), 1)] {
+            let visit = plain(Visit { host: "h".to_owned(), outcome });
+            let visits = Visits::new(Vec::new(), vec![visit]);
+            let told = visits.text();
+            let all = format!("{told}{}", visits.json());
+            let odd: Vec<_> = all.matches(|c: char| c.is_control() && c != '\n').collect();
+            assert!(odd.is_empty() && told.contains("a ]0;b  2J "), "{told:?}");
+            let empty = Visit { host: "h".to_owned(), outcome: Err(String::new()) };
+            let empty = Visits::new(Vec::new(), vec![empty]).text();
+            assert_eq!(told.lines().count(), empty.lines().count() + lines, "{told:?}");
+        }
     }
 
     #[test]

@@ -125,6 +125,33 @@ fn what_there_is_not_is_nothing_to_read() {
     }
 }
 
+#[test]
+fn what_cannot_be_read_is_told_and_fails_the_job() {
+    let empty = sum_of(b"");
+    let (_folder, shell) = remote_shell(SHELL);
+    let hosts = ["--hosts", "a:1,b:1", "--ssh-command", shell.to_str().unwrap()];
+    for place in [&["-n", "2"][..], &hosts] {
+        for (source, script, code) in
+            [("/", SUM, 1), ("/", &*format!("{SUM}; exit 3"), 3), ("write only", SUM, 0)]
+        {
+            let options = [place, &["-q", "--stdin", "all", "sh", "-c", script]].concat();
+            let mut command = rma_run(&options);
+            // So nohup leaves it: there is nothing to read, and that is no error.
+            let write_only = std::fs::File::options().write(true).open("/dev/null");
+            let source = std::fs::File::open(source).or(write_only).unwrap();
+            let output = command.stdin(source).output().unwrap();
+            let (out, err) = (sorted(&output), stderr(&output));
+            assert_eq!(output.status.code(), Some(code), "{place:?}: {err}");
+            let part = "standard input cannot be read: Is a directory (os error 21); ranks that \
+                        read it get 0 bytes";
+            assert_eq!(err.matches(part).count(), usize::from(code > 0), "{place:?}: {err}");
+            if code != 3 {
+                assert_eq!(out, [format!("0 {empty}"), format!("1 {empty}")], "{place:?}");
+            }
+        }
+    }
+}
+
 /// A process that shares a file may make reads of it return at once.
 #[test]
 fn what_is_not_there_yet_is_waited_for() {

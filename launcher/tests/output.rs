@@ -231,11 +231,26 @@ fn files_that_cannot_be_are_refused_before_any_is_made() {
         assert!(stderr(&output).contains(part), "{options:?}: {}", stderr(&output));
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-    // What is one file by a link is known once it is opened.
+    // What is one file by a link or a folder is known once it is opened, and keeps what it holds.
+    std::fs::write(folder.path().join("linked.0"), "kept").unwrap();
     std::os::unix::fs::symlink("linked.0", folder.path().join("linked.1")).unwrap();
-    let output = job(&["-n", "2", "--output-file", &of("linked.{rank}"), "echo", "ran"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("ranks 0 and 1 would both write"), "{}", stderr(&output));
+    for pattern in ["linked.{rank}", "d{rank}/../linked.0"] {
+        let output = job(&["-n", "2", "--output-file", &of(pattern), "echo", "ran"]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains("ranks 0 and 1 would both write"), "{}", stderr(&output));
+        assert_eq!(read(folder.path(), "linked.0"), "kept");
+    }
+    // Both streams of a rank may be one, and the file is emptied.
+    for mark in [&[][..], &["--label"]] {
+        let files = ["-n", "1", "-q", "--output-file", &of("{rank}{stream}/../linked.0")];
+        let output = sh(&[&files[..], mark].concat(), "echo one; echo two >&2");
+        succeeds(&output);
+        let mut lines: Vec<_> = Vec::new();
+        lines.extend(read(folder.path(), "linked.0").lines().map(str::to_owned));
+        lines.sort();
+        let label = if mark.is_empty() { "" } else { "[0] " };
+        assert_eq!(lines, [format!("{label}one"), format!("{label}two")]);
+    }
     // Each host has one rank, which is known before hosts are.
     let serve = ["serve", "--joins", "2", "--secret-file", "none", "-n", "2"];
     let output = job(&[&serve[..], &["--output-file", &log, "echo", "ran"]].concat());

@@ -78,6 +78,8 @@ pub(super) enum Input {
     HostLost(String),
     /// The kernel of a rank's host ended it for lack of memory.
     OutOfMemory(u32),
+    /// Why standard input cannot be read to its end.
+    InputFailed(String),
     /// Something that the user may want to know.
     Note(String),
     /// What a rank that speaks PMI-1 does.
@@ -144,6 +146,8 @@ pub(super) struct Noted {
     pub(super) is_introduced: bool,
     /// A caller at the port was refused.
     refused: bool,
+    /// Why standard input cannot be read to its end.
+    input_failed: Option<String>,
     /// What ranks have said to the user.
     notes: Notes,
     /// What ranks did when they were asked to end.
@@ -299,7 +303,8 @@ impl Driver<'_> {
             let (ranks, readers) = (self.spec.ranks, self.spec.readers);
             let flow = Arc::new(Flow::new(ranks, readers));
             self.feeds = Feeds::new(0..ranks, readers);
-            input::pour(input, Arc::clone(&flow), self.feeds.passing())?;
+            let inputs = self.sender.clone();
+            input::pour(input, Arc::clone(&flow), inputs, self.feeds.passing())?;
             self.flow = Some(flow);
         }
         Ok(streams)
@@ -450,6 +455,10 @@ impl Driver<'_> {
                 return inputs.into_iter().for_each(|input| self.take(input));
             }
             Input::HostLost(text) => return self.sink.note(&text),
+            Input::InputFailed(why) => {
+                self.sink.note(&why);
+                return self.noted.input_failed = Some(why);
+            }
             Input::OutOfMemory(rank) => return self.noted.out_of_memory.extend([rank]),
             // Of a rank of this machine, whose peers see it by themselves.
             Input::Departed { .. } => return,
@@ -638,6 +647,9 @@ impl Driver<'_> {
                 ending
             }
         };
+        if let (Ending::Success, Some(why)) = (&ending, self.noted.input_failed.take()) {
+            ending = Ending::InputFailed(why);
+        }
         self.sum_up(&ending, &stuck);
         self.say_lost(beside);
         let captured = self.sink.take();
@@ -654,7 +666,7 @@ impl Driver<'_> {
             };
             ending = match (cut_short(ending, cut_by), failure) {
                 // All ranks had ended before that was known.
-                (Ending::Success, Some(why)) => {
+                (Ending::Success | Ending::InputFailed(_), Some(why)) => {
                     // With nowhere to complain to, the exit status must do.
                     let _ = writeln!(io::stderr(), "rma-run: {why}; the job has ended");
                     Ending::OutputFailed(why)

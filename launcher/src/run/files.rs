@@ -24,6 +24,9 @@ use super::spec::Spec;
 /// in it.
 type OfRank<T> = [T; 2];
 
+/// Of each rank. None once they are given away.
+type Opened = Vec<OfRank<Option<File>>>;
+
 /// Where the output of each rank goes; empty where it goes to no file.
 #[derive(Debug, Default)]
 pub(super) struct Paths(Vec<OfRank<PathBuf>>);
@@ -59,27 +62,42 @@ impl Paths {
         self.0.get(rank as usize)
     }
 
-    /// Opens all, before any rank runs. Two names may be links to one file.
-    fn open(&self) -> Result<Vec<OfRank<Option<File>>>, RunError> {
+    /// Opens all, before any rank runs. Names may lead to one file, by links or `..`: to that of
+    /// another rank, which is refused before any is emptied, or to that of the other stream.
+    fn open(&self) -> Result<Opened, RunError> {
         let mut owners = HashMap::new();
-        let mut create = |rank: u32, path: &Path| {
-            let file = create(path)?;
-            let found = file.metadata().map_err(|error| unwritable(path, error))?;
-            let owner = *owners.entry((found.dev(), found.ino())).or_insert(rank);
-            match found.is_file() && owner != rank {
-                true => Err(RunError::SharedFile { path: path.to_owned(), ranks: [owner, rank] }),
-                false => Ok(file),
+        let mut made = |rank: u32, path: &Path| {
+            let file = made(path)?;
+            let failed = |error| unwritable(path, error);
+            let found = file.metadata().map_err(failed)?;
+            let key = (found.dev(), found.ino());
+            if !found.is_file() {
+                return Ok((file, None));
             }
+            let owner = *owners.entry(key).or_insert(rank);
+            if owner != rank {
+                return Err(RunError::SharedFile { path: path.to_owned(), ranks: [owner, rank] });
+            }
+            Ok((file, Some(key)))
         };
-        let open = |(rank, [out, err]): (u32, &OfRank<PathBuf>)| {
-            let file = create(rank, out)?;
+        let mut of_rank = |(rank, [out, err]): (u32, &OfRank<PathBuf>)| {
+            let (file, key) = made(rank, out)?;
+            let share = || file.try_clone().map_err(|error| unwritable(out, error));
             let other = match out == err {
-                true => file.try_clone().map_err(|error| unwritable(out, error))?,
-                false => create(rank, err)?,
+                true => share()?,
+                false => match made(rank, err)? {
+                    (_, Some(same)) if Some(same) == key => share()?,
+                    (other, _) => other,
+                },
             };
             Ok([Some(file), Some(other)])
         };
-        (0..).zip(&self.0).map(open).collect()
+        let all: Result<Opened, RunError> = (0..).zip(&self.0).map(&mut of_rank).collect();
+        let all = all?;
+        for (path, file) in self.0.iter().flatten().zip(all.iter().flatten().flatten()) {
+            empty(file).map_err(|error| unwritable(path, error))?;
+        }
+        Ok(all)
     }
 }
 
@@ -87,15 +105,20 @@ fn unwritable(path: &Path, source: io::Error) -> RunError {
     RunError::OutputFile { path: path.to_owned(), source }
 }
 
-/// Makes a file, and the folders that it is in.
-fn create(path: &Path) -> Result<File, RunError> {
+/// Pipes and devices hold nothing.
+fn empty(file: &File) -> io::Result<()> {
+    if file.metadata()?.is_file() { file.set_len(0) } else { Ok(()) }
+}
+
+/// Makes a file, and the folders that it is in; what is there keeps what it holds.
+fn made(path: &Path) -> Result<File, RunError> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(|error| unwritable(folder, error))?;
     }
     // A pipe that no process reads is an error, and no wait.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).custom_flags(flags);
+    options.write(true).create(true).truncate(false).custom_flags(flags);
     let blocking = |file: File| {
         fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
         Ok(file)
@@ -106,8 +129,7 @@ fn create(path: &Path) -> Result<File, RunError> {
 /// The files of a job.
 pub(super) struct Files {
     paths: Paths,
-    /// None once they are given away.
-    open: Vec<OfRank<Option<File>>>,
+    open: Opened,
     writer: Option<Writer>,
     /// This process writes them, besides its own streams: `--tee`.
     tees: bool,
@@ -129,7 +151,7 @@ impl Files {
     }
 
     /// Those that ranks write themselves, by rank.
-    pub(super) fn of_ranks(&mut self, ranks: u32) -> Vec<OfRank<Option<File>>> {
+    pub(super) fn of_ranks(&mut self, ranks: u32) -> Opened {
         let mut files = match self.writer {
             Some(_) => Vec::new(),
             None => std::mem::take(&mut self.open),

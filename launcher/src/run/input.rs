@@ -9,12 +9,14 @@ use std::process::{ChildStdin, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::stdio::stdin;
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe::Sender;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::AbortHandle;
 
+use super::driver::Input;
 use super::output::lock;
 use super::spec::{Readers, Spec, Stdin};
 
@@ -68,6 +70,8 @@ pub(super) fn passed_on(spec: &Spec) -> Option<Source> {
         // A terminal stops a process that reads it from the background, and one of another process
         // group than its own, as ranks are.
         Stdin::Inherit if is_terminal() && !(spec.dedicated && in_foreground()) => None,
+        // As nohup leaves it.
+        Stdin::Inherit if !may_be_read() => None,
         Stdin::Inherit => {
             let input = rustix::io::dup(stdin()).ok()?;
             Some(Box::new(File::from(input)))
@@ -77,6 +81,11 @@ pub(super) fn passed_on(spec: &Spec) -> Option<Source> {
 
 fn is_terminal() -> bool {
     rustix::termios::isatty(stdin())
+}
+
+/// Whether standard input was opened for reading.
+fn may_be_read() -> bool {
+    fcntl_getfl(stdin()).is_ok_and(|flags| flags & OFlags::ACCMODE != OFlags::WRONLY)
 }
 
 /// Whether the terminal on standard input lets this process read.
@@ -150,10 +159,11 @@ impl Flow {
 }
 
 /// Reads all there is, in a thread, and gives it to `pass` piece by piece as there is room on the
-/// way; the last piece is empty.
+/// way; the last piece is empty. Before that, `inputs` is told of an end that is an error.
 pub(super) fn pour(
     mut input: Source,
     flow: Arc<Flow>,
+    inputs: UnboundedSender<Input>,
     mut pass: impl FnMut(&[u8]) + Send + 'static,
 ) -> io::Result<()> {
     let pour = move || {
@@ -167,8 +177,12 @@ pub(super) fn pour(
                     let _ = poll(&mut [PollFd::new(&stdin(), PollFlags::IN)], None);
                     continue;
                 }
-                // What cannot be read is at its end.
-                Err(_) => 0,
+                Err(error) => {
+                    let sent = lock(&flow.progress).sent;
+                    // The driver is gone only when the job is over.
+                    let _ = inputs.send(Input::InputFailed(failure(&error, sent)));
+                    0
+                }
             };
             lock(&flow.progress).sent += count as u64;
             pass(&piece[..count]);
@@ -178,6 +192,13 @@ pub(super) fn pour(
         }
     };
     std::thread::Builder::new().name("input".into()).spawn(pour).map(drop)
+}
+
+fn failure(error: &io::Error, sent: u64) -> String {
+    format!(
+        "standard input cannot be read: {error}; ranks that read it get {sent} bytes and then its \
+         end, and the job fails when they have ended: give it what can be read, or `--stdin none`"
+    )
 }
 
 /// What becomes of a reader.
@@ -273,7 +294,8 @@ mod tests {
     fn poured(flow: &Arc<Flow>) -> mpsc::Receiver<usize> {
         let (sender, pieces) = mpsc::channel();
         let pass = move |piece: &[u8]| _ = sender.send(piece.len());
-        pour(Box::new(io::repeat(7)), Arc::clone(flow), pass).unwrap();
+        let (inputs, _) = unbounded_channel();
+        pour(Box::new(io::repeat(7)), Arc::clone(flow), inputs, pass).unwrap();
         pieces
     }
 

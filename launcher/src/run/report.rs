@@ -143,6 +143,9 @@ pub enum Ending {
     /// Every rank did what it should, but the end of what some have printed may be missing, since
     /// their hosts were lost behind them.
     OutputLost(Vec<LostOutput>),
+    /// Every rank did what it should, but standard input, which was to be passed on to them, could
+    /// not be read to its end: why, and how much of it they got.
+    InputFailed(String),
 }
 
 /// Of a host that was lost before all had come that its ranks had printed.
@@ -202,7 +205,7 @@ impl Report {
             Ending::TimedOut { .. } => 124,
             Ending::Interrupted(signal) => nonzero(128 + signal),
             Ending::OutputClosed => 141,
-            Ending::OutputFailed(_) | Ending::OutputLost(_) => 1,
+            Ending::OutputFailed(_) | Ending::OutputLost(_) | Ending::InputFailed(_) => 1,
         }
     }
 
@@ -264,7 +267,8 @@ pub enum RunError {
     },
     /// A file for output would be that of two ranks.
     #[error(
-        "ranks {} and {} would both write {}: put {{rank}} into the name of the file",
+        "ranks {} and {} would both write {}: put {{rank}} into the name of the file, and have no \
+         link and no `..` lead from two names to one",
         ranks[0], ranks[1], path.display()
     )]
     SharedFile {

@@ -54,6 +54,8 @@ impl Driver<'_> {
     pub(super) fn sum_up(&self, ending: &Ending, stuck: &[u32]) {
         let note = match ending {
             Ending::Success | Ending::OutputClosed => String::new(),
+            // Said when it was known.
+            Ending::InputFailed(_) => String::new(),
             Ending::Failed(failure) => {
                 let Failure { rank, how, .. } = failure;
                 let printed = match self.files.say(failure.failed()) {

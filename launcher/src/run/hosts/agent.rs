@@ -724,7 +724,8 @@ impl Agent {
             | Input::HostLost(_)
             | Input::OutOfMemory(_)
             | Input::Queried(_)
-            | Input::Looked { .. } => return,
+            | Input::Looked { .. }
+            | Input::InputFailed(_) => return,
         };
         self.tell(&word);
     }

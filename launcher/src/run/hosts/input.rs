@@ -19,6 +19,7 @@ impl Hosts {
     /// Passes on what ranks read, as far as these are.
     pub(super) fn pour_input(&mut self) {
         let (Some(input), Some(flow)) = (self.input.take(), self.flow()) else { return };
+        let Some(inputs) = self.inputs.clone() else { return };
         let to = self.links.iter().map(|link| (link.part.range(), link.orders.clone()));
         let (to, reading): (Vec<_>, _) = (to.collect(), Arc::clone(&flow));
         let pass = move |piece: &[u8]| {
@@ -29,7 +30,7 @@ impl Hosts {
             }
         };
         // Without the thread, ranks read nothing.
-        let _ = pour(input, flow, pass);
+        let _ = pour(input, flow, inputs, pass);
     }
 
     /// How far ranks are in what they read, if that is passed on to them.

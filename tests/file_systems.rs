@@ -203,9 +203,11 @@ fn full() {
             let second = world.window(WORDS, 8).create(memory.clone())?;
             drop(memory.request_commit(world)?);
             let freed = second.free().map_err(|refused| refused.error);
-            let Err(RmaError::Persist { error: PersistError::NoSpace { .. }, .. }) = freed else {
+            let Err(RmaError::Persist { error: PersistError::Refused { .. }, .. }) = freed else {
                 panic!("{name}: {freed:?}")
             };
+            let error = memory.commit(world).unwrap_err();
+            assert_eq!(error.code(), Some(PersistentCode::NoMem), "{name}: {error}");
             if world.rank() == Rank(0) {
                 drop(taken);
                 fs::remove_file(&filler).unwrap();

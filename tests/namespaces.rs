@@ -119,6 +119,7 @@ fn sixty_four_ranks_on_four_hosts_say_hello() {
     let Some(network) = Network::make("hello") else { return };
     let start = Instant::now();
     let mut command = network.job(RANKS / HOSTS as u32);
+    command.args(["--timeout", "300"]);
     let output = command.arg(built("examples/hello", "cargo build --examples")).output().unwrap();
     let took = start.elapsed();
     let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
@@ -130,7 +131,7 @@ fn sixty_four_ranks_on_four_hosts_say_hello() {
     println!("{RANKS} ranks on {HOSTS} hosts started, said hello and ended in {took:?}");
 }
 
-/// What a rank does until it is ended: it goes on with others in each way.
+/// What a rank does until it is ended: it combines in the memory of the next one, and meets all.
 fn play() -> ! {
     let universe = initialize().unwrap();
     let world = universe.world();

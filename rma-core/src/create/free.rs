@@ -27,7 +27,7 @@ impl Window {
     /// # Errors
     ///
     /// [`RmaError::Persist`] if what this rank's part has on storage could not be made durable, or
-    /// a version that ranks had asked for was not made; the window is freed all the same.
+    /// a version that ranks have asked for is not decided; the window is freed all the same.
     /// Everywhere, if some rank has an epoch open: the window comes back, as it was before the
     /// call, on every rank. It does not if the ranks could not agree because one failed or timed
     /// out: some may have freed it then (MPI 4.1, section 12.2.5).
@@ -72,8 +72,6 @@ impl Window {
     /// All ranks have agreed to free the window: `last` is the last that is done with this rank's
     /// part, then its memory may be given back.
     fn end_use<R>(&self, last: impl FnOnce() -> R) -> Result<R, No> {
-        // The window is freed, whether the version is made or not.
-        let concluded = self.conclude_commit();
         self.shut_door("free").map_err(No::Unknown)?;
         self.part.regions.iter().for_each(Regions::deregister);
         self.engine().own_windows().remove(self.id());
@@ -96,7 +94,6 @@ impl Window {
         durable.map_err(|error| {
             No::Unknown(RmaError::Persist { window, rank, start: 0, end, error })
         })?;
-        concluded.map_err(No::Unknown)?;
         Ok(result)
     }
 

@@ -81,19 +81,6 @@ impl Window {
         }
     }
 
-    /// Decides a version that all ranks have asked for and not waited for, if there is one.
-    /// **Collective** then.
-    pub(crate) fn conclude_commit(&self) -> Result<(), RmaError> {
-        let Some(memory) = self.part.memory.requested() else { return Ok(()) };
-        let turn = self.barrier_and_turn()?;
-        let ranks = Ranks { comm: &self.part.comm, turn, failed: Cell::new(None) };
-        let done = memory.conclude(&ranks);
-        match ranks.failed.take() {
-            Some(error) => Err(self.collective_failed(COMMIT, error)),
-            None => done.map_err(|error| self.not_committed(error)),
-        }
-    }
-
     fn not_committed(&self, error: PersistError) -> RmaError {
         let (window, rank, end) = (self.id(), self.rank(), self.size());
         RmaError::Persist { window, rank, start: 0, end, error }

@@ -143,24 +143,6 @@ pub unsafe trait Backing: Mapped + Any {
         _ = together;
         Err(PersistError::Volatile)
     }
-
-    /// Whether all ranks have asked for a version that is not decided, by a call of the memory's
-    /// own.
-    fn has_request(&self) -> bool {
-        false
-    }
-
-    /// Decides that version, before the window is freed: at all ranks of `together` or at none.
-    /// Called by those ranks that [have it](Self::has_request), as
-    /// [`commit`](Self::commit) is.
-    ///
-    /// # Errors
-    ///
-    /// See [`PersistError`].
-    fn conclude(&self, together: &dyn CommitGroup) -> Result<(), PersistError> {
-        _ = together;
-        Ok(())
-    }
 }
 
 /// Ranks that commit together, those of a window.

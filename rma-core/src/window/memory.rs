@@ -253,11 +253,6 @@ impl Memory {
         self.backing().clone().filter(|backing| backing.has_transactions())
     }
 
-    /// What has a version to decide that ranks have asked for.
-    pub(crate) fn requested(&self) -> Option<Arc<dyn Backing>> {
-        self.backing().clone().filter(|backing| backing.has_request())
-    }
-
     /// See [`Backing::persist`].
     pub(crate) fn persist(&self, range: Range<u64>) -> Result<(), PersistError> {
         let backing = self.backing().clone();

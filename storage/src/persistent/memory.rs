@@ -16,7 +16,7 @@ use rma_core::transport::{Announced, FileMapping, Mapped, Mapping};
 use rma_core::{Backing, CommitGroup, Communicator, Extent, HintChange, PersistError};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 type Result<T> = std::result::Result<T, PersistentError>;
 
@@ -107,6 +107,13 @@ struct Met<'m> {
     running: MutexGuard<'m, Running>,
     _committing: Committing<'m>,
     all: Vec<Words>,
+}
+
+impl Met<'_> {
+    /// Of the version that was asked for, which all ranks mean; 0 if there is none.
+    fn serial(&self) -> u64 {
+        self.all[0][2]
+    }
 }
 
 /// What a volatile window leaves below its root.
@@ -218,14 +225,8 @@ impl PersistentMemory {
         if !self.hints.volatile && !self.is_plain() {
             let Told { tracking, unfit, .. } = &*self.told();
             keys.push(("pmem_dirty_tracking", tracking.clone()));
-            let room = self.hints.snapshot_bytes;
-            let value = match unfit {
-                0 => room.to_string(),
-                _ => {
-                    format!("{room} (the last request wrote {unfit} bytes more before it returned)")
-                }
-            };
-            keys.push(("pmem_snapshot_bytes", value));
+            keys.push(("pmem_snapshot_bytes", self.hints.snapshot_bytes.to_string()));
+            keys.push(("rma_pmem_written_in_request", unfit.to_string()));
         }
         keys
     }
@@ -328,66 +329,82 @@ impl PersistentMemory {
         self.make(ranks, &mut met, plain_next)
     }
 
-    /// Decides a version that was asked for, and meets the ranks for another one; also returns
+    /// Meets the ranks for a version, when one that was asked for before is decided; also returns
     /// whether transactions are to be off. **Collective**
     fn begin(&self, ranks: &impl Ranks) -> Result<(Met<'_>, bool)> {
-        if self.is_requested.load(Relaxed) {
-            self.conclude(ranks)?;
-        }
         let plain_next = self.plain_next.load(Relaxed);
-        let met = self.meet(ranks, plain_next, |running| {
-            let numbers = match self.hints.volatile || self.is_plain() && plain_next {
-                true => Numbers::default(),
-                false => running.transaction.numbers(self.keep_all.load(Relaxed))?,
-            };
-            Ok((0, numbers))
-        })?;
+        let mut met = self.meet(ranks, plain_next, None)?;
+        if met.serial() != 0 {
+            self.decide(ranks, &mut met)?;
+            let words = self.words(&met.running, plain_next, None);
+            met.all = finish(agree(ranks, COMMIT, words, |words| *words))?.1;
+        }
         let first = met.all[0];
         if met.all.iter().any(|one| one[1] != first[1]) {
             let what = "pmem_dont_use_transactions was not set alike at all ranks; set it again";
             return Err(self.arg(what));
         }
-        self.alike(&met)?;
         Ok((met, plain_next))
     }
 
-    /// Meets the ranks that commit; none of them is refused, and all mean this window. `own` are a
-    /// serial and numbers of this rank. **Collective**
+    /// What this rank tells the others when they meet, of whatever version was asked for, or of
+    /// the one `awaited` only.
+    fn words(
+        &self,
+        running: &Running,
+        plain_next: bool,
+        awaited: Option<&Outcome>,
+    ) -> Result<Words> {
+        let is_meant = |pending: &&Pending| {
+            awaited.is_none_or(|awaited| Arc::ptr_eq(awaited, &pending.outcome))
+        };
+        let (serial, numbers) = match running.pending.as_ref().filter(is_meant) {
+            Some(pending) => (pending.requested.serial(), Numbers::default()),
+            None if awaited.is_some() => (0, Numbers::default()),
+            None if self.hints.volatile || self.is_plain() && plain_next => (0, Numbers::default()),
+            None => (0, running.transaction.numbers(self.keep_all.load(Relaxed))?),
+        };
+        let name = u64::from(crc32fast::hash(self.hints.name.as_bytes()));
+        let plain = u64::from(self.is_plain()) | u64::from(plain_next) << 1;
+        let mut words = [name, plain, serial, 0, 0, 0, 0];
+        words[3..].copy_from_slice(&numbers);
+        Ok(words)
+    }
+
+    /// Meets the ranks that commit, or wait for the version that is `awaited`; none of them is
+    /// refused, and all mean this window and the same version. **Collective**
     fn meet(
         &self,
         ranks: &impl Ranks,
         plain_next: bool,
-        own: impl FnOnce(&Running) -> Result<(u64, Numbers)>,
+        awaited: Option<&Outcome>,
     ) -> Result<Met<'_>> {
         let checked = match (ranks.rank(), ranks.size()) == (self.rank, self.ranks) {
             true => Ok(()),
             false => Err(self.arg("the ranks that commit are not those that have opened it")),
         };
         let checked = checked.and_then(|()| self.begin_commit());
-        let name = u64::from(crc32fast::hash(self.hints.name.as_bytes()));
         // Not of one that is refused: another commit has it, and waits for what this one tells.
         let ready = checked.and_then(|committing| {
             let running = self.running();
-            let (serial, numbers) = own(&running)?;
-            let plain = u64::from(self.is_plain()) | u64::from(plain_next) << 1;
-            let mut words = [name, plain, serial, 0, 0, 0, 0];
-            words[3..].copy_from_slice(&numbers);
+            let words = self.words(&running, plain_next, awaited)?;
             Ok((running, committing, words))
         });
-        let ((running, _committing, _), all) =
-            finish(agree(ranks, COMMIT, ready, |(.., words)| *words))?;
-        if all.iter().any(|one| one[0] != name) {
+        let met = finish(agree(ranks, COMMIT, ready, |(.., words)| *words));
+        let ((running, _committing, [name, ..]), all) = met.inspect_err(|error| {
+            // Others may decide what was asked for, and this rank is not with them.
+            if matches!(error, PersistentError::Collective(_) | PersistentError::Unheard { .. }) {
+                self.give_up(error);
+            }
+        })?;
+        let met = Met { running, _committing, all };
+        if met.all.iter().any(|one| one[0] != name) {
             return Err(self.arg("ranks commit different windows; all commit the same"));
         }
-        Ok(Met { running, _committing, all })
-    }
-
-    fn alike(&self, met: &Met<'_>) -> Result<()> {
-        let serial = met.all[0][2];
-        match met.all.iter().all(|one| one[2] == serial) {
-            true => Ok(()),
-            false => Err(self.arg("ranks wait for different commits; all wait for the same")),
+        if met.all.iter().any(|one| one[2] != met.serial()) {
+            return Err(self.arg("ranks wait for different commits; all wait for the same"));
         }
+        Ok(met)
     }
 
     /// Makes the version for which the ranks have met. **Collective**
@@ -416,20 +433,18 @@ impl PersistentMemory {
         turned
     }
 
-    /// Decides the version that was asked for, when all parts of it are durable; returns its
-    /// number. **Collective**
-    pub(super) fn conclude(&self, ranks: &impl Ranks) -> Result<Option<u64>> {
-        let met = self.meet(ranks, self.plain_next.load(Relaxed), |running| {
-            let pending = running.pending.as_ref().ok_or_else(|| self.poisoned())?;
-            Ok((pending.requested.serial(), Numbers::default()))
-        });
-        let met = met.and_then(|met| self.alike(&met).map(|()| met));
-        let mut met = met.inspect_err(|error| {
-            // Others may go on with it, and this rank is not with them.
-            if matches!(error, PersistentError::Collective(_) | PersistentError::Unheard { .. }) {
-                self.give_up(error);
-            }
-        })?;
+    /// Decides the version that is `awaited`, when all parts of it are durable, unless another
+    /// call has; returns its number. **Collective**
+    pub(super) fn conclude(&self, ranks: &impl Ranks, awaited: &Outcome) -> Result<Option<u64>> {
+        let mut met = self.meet(ranks, self.plain_next.load(Relaxed), Some(awaited))?;
+        match met.serial() {
+            0 => awaited.get().cloned().unwrap_or_else(|| Err(self.poisoned())),
+            _ => self.decide(ranks, &mut met),
+        }
+    }
+
+    /// Decides the version that the ranks have met for, and had asked for. **Collective**
+    fn decide(&self, ranks: &impl Ranks, met: &mut Met<'_>) -> Result<Option<u64>> {
         let Running { transaction, tracker, pending, .. } = &mut *met.running;
         let Some(Pending { requested, writer, outcome }) = pending.take() else {
             return Err(self.poisoned());
@@ -700,13 +715,5 @@ unsafe impl Backing for PersistentMemory {
             None => self.commit_alone(),
         };
         Ok(committed.map(drop)?)
-    }
-
-    fn has_request(&self) -> bool {
-        self.is_requested.load(Relaxed)
-    }
-
-    fn conclude(&self, together: &dyn CommitGroup) -> std::result::Result<(), PersistError> {
-        Ok(Self::conclude(self, &OfWindow(together)).map(drop)?)
     }
 }

@@ -17,8 +17,8 @@ pub(super) type Outcome = Arc<OnceLock<Result<Option<u64>>>>;
 /// A version that all ranks have asked for: [`wait`](Self::wait) makes it.
 ///
 /// To drop or to forget it takes nothing back: the next commit or request of all ranks decides it
-/// first, and tells of its errors; so does [`Window::free`](rma_core::Window::free). If none of
-/// these comes, there is no such version.
+/// first, and tells of its errors. If none comes, there is no such version.
+/// [`Window::free`](rma_core::Window::free) decides nothing, and says that there is one.
 #[must_use = "the version is there when `wait` returns"]
 pub struct CommitRequest<'m> {
     pub(super) memory: &'m PersistentMemory,
@@ -35,17 +35,15 @@ impl CommitRequest<'_> {
 
     /// Waits until the parts of all ranks are durable, and decides the version; returns its number,
     /// as [`commit`](PersistentMemory::commit) does. **Collective** over the ranks that asked for
-    /// it, and a barrier; if a later commit or request has decided it, nothing is left to do.
+    /// it, and a barrier, also if a later commit or request has decided it: all of them wait, or
+    /// none does.
     ///
     /// # Errors
     ///
     /// As of [`commit`](PersistentMemory::commit). After [`PersistentError::Space`], at whichever
     /// rank, there is no such version, and the window goes on: what was stored since is there.
     pub fn wait(self) -> Result<Option<u64>> {
-        match self.outcome.get() {
-            Some(outcome) => outcome.clone(),
-            None => self.memory.conclude(self.comm),
-        }
+        self.memory.conclude(self.comm, &self.outcome)
     }
 }
 

@@ -81,6 +81,8 @@ struct Snapshot {
     blocks: Vec<Block>,
     /// Slots that were written for these.
     taken: Vec<u64>,
+    /// And how many bytes.
+    written: u64,
     /// Blocks whose bytes are in the store's copies, one behind the other.
     copied: Vec<usize>,
 }
@@ -192,10 +194,16 @@ impl Batch {
     }
 }
 
-/// Sees that a buffer has so many bytes; false if the system has no memory for them.
-fn make_room(buffer: &mut Vec<u8>, len: usize) -> bool {
-    let has = buffer.try_reserve(len.saturating_sub(buffer.len())).is_ok();
-    if has && len > buffer.len() {
+/// Sees that a buffer, which will have `most` bytes at most, has so many; false if the system has
+/// no memory for them.
+fn make_room(buffer: &mut Vec<u8>, len: usize, most: usize) -> bool {
+    if len <= buffer.len() {
+        return true;
+    }
+    // In few steps, none of which is beyond the budget.
+    let target = (2 * buffer.len()).clamp(len, most.max(len));
+    let has = buffer.try_reserve_exact(target - buffer.len()).is_ok();
+    if has {
         buffer.resize(len, 0);
     }
     has
@@ -415,13 +423,14 @@ impl<M: Medium> PartStore<M> {
         if self.poisoned {
             return Err(PersistentError::Poisoned { name: self.name.clone() });
         }
+        let room = room.min(usize::try_from(self.size).unwrap_or(usize::MAX));
         let mut blocks = self.base.blocks.clone();
         blocks.resize(blocks_of(self.size), Block::ZEROS);
         let stored = stored.filter(|_| self.base.size == self.size);
         let is_looked_at =
             |number: &usize| stored.is_none_or(|stored| stored.get(*number) != Some(&false));
         let numbers: Vec<_> = (0..blocks.len()).filter(is_looked_at).collect();
-        let mut snapshot = Snapshot { blocks, taken: Vec::new(), copied: Vec::new() };
+        let mut snapshot = Snapshot { blocks, taken: Vec::new(), written: 0, copied: Vec::new() };
         self.changed_blocks = 0;
         let captured = match self.copy_all(&numbers, room) {
             Ok(true) => {
@@ -431,7 +440,7 @@ impl<M: Medium> PartStore<M> {
             Ok(false) => self.copy_changed(&numbers, room, &mut snapshot),
             Err(error) => Err(error),
         };
-        let written = snapshot.taken.len() as u64 * BLOCK as u64;
+        let written = snapshot.written;
         self.snapshot = Some(snapshot);
         captured.map(|()| written).inspect_err(|error| self.fail(error))
     }
@@ -441,7 +450,7 @@ impl<M: Medium> PartStore<M> {
         let len = |numbers: &[usize]| -> usize {
             numbers.iter().map(|number| block_len(self.size, *number)).sum()
         };
-        if len(numbers) > room || !make_room(&mut self.copies, len(numbers)) {
+        if len(numbers) > room || !make_room(&mut self.copies, len(numbers), len(numbers)) {
             return Ok(false);
         }
         let mut copies = &mut *self.copies;
@@ -465,7 +474,7 @@ impl<M: Medium> PartStore<M> {
             // Those before are whole: only the last one of the part may be shorter.
             let start = snapshot.copied.len() * BLOCK;
             let end = start + block_len(self.size, number);
-            if end > room || !make_room(&mut self.copies, end) {
+            if end > room || !make_room(&mut self.copies, end, room) {
                 return self.write_changed(&numbers[at..], false, snapshot);
             }
             let offset = number as u64 * BLOCK as u64;
@@ -584,6 +593,7 @@ impl<M: Medium> PartStore<M> {
     fn write_batch(&mut self, batch: &mut Batch, snapshot: &mut Snapshot) -> Result<()> {
         let slots = self.reserve(batch.blocks.len())?;
         snapshot.taken.extend(&slots);
+        snapshot.written += batch.bytes.len() as u64;
         for ((number, crc), slot) in batch.blocks.drain(..).zip(&slots) {
             snapshot.blocks[number] = Block::new(*slot, crc);
         }

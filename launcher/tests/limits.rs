@@ -307,8 +307,8 @@ fn the_doctor_tries_what_jobs_need() {
     }
 }
 
-/// A library in the place of libfabric, if there is a compiler of C: it does that when it is loaded,
-/// or when it ends.
+/// A library in the place of libfabric, if there is a compiler of C. It does that when it is
+/// loaded, or when it ends.
 fn false_libfabric(code: &str) -> Option<tempfile::TempDir> {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("false.c");

@@ -307,11 +307,7 @@ fn the_doctor_tries_what_jobs_need() {
     }
 }
 
-<<<<<<< HEAD
-/// A library in the place of libfabric, if there is a compiler of C: it does that when it is
-=======
 /// A library in the place of libfabric, if there is a compiler of C. It does that when it is
->>>>>>> mend_l
 /// loaded, or when it ends.
 fn false_libfabric(code: &str) -> Option<tempfile::TempDir> {
     let folder = tempfile::tempdir().unwrap();

@@ -30,6 +30,15 @@ fn mount(folder: &Path, served: &Served) -> io::Result<BackgroundSession> {
     Session::new(served.clone(), folder, &config)?.spawn()
 }
 
+/// Unmounts it, and waits for the thread that has served it.
+fn unmount(session: BackgroundSession) -> io::Result<()> {
+    match session.umount_and_join() {
+        // That thread may hear so, too, that its file system is no longer mounted.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => Ok(()),
+        ended => ended,
+    }
+}
+
 fn obey(folder: &Path, reserves: bool) -> io::Result<()> {
     let contents = Arc::new(Mutex::new(Contents::new()));
     let faults = Arc::new(Mutex::new(Faults::default()));
@@ -58,7 +67,7 @@ fn obey(folder: &Path, reserves: bool) -> io::Result<()> {
             ["cut", seed] => {
                 // What the system still has to write is lost.
                 *lock(&faults) = Faults::of(Kind::Cut, 0);
-                session.umount_and_join()?;
+                unmount(session)?;
                 lock(&contents).power_cut(&mut Random(number(seed)?));
                 *lock(&faults) = Faults::default();
                 session = mount(folder, &served)?;
@@ -68,7 +77,7 @@ fn obey(folder: &Path, reserves: bool) -> io::Result<()> {
         }
         io::stdout().flush()?;
     }
-    session.umount_and_join()
+    unmount(session)
 }
 
 fn main() -> ExitCode {

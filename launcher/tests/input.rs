@@ -200,7 +200,8 @@ fn on_a_terminal(
         eprintln!("skipped: no script: {error}");
         return None;
     }
-    let line = format!("{} {line}", env!("CARGO_BIN_EXE_rma-run"));
+    // A shell may have started the tests with signals ignored that a terminal sends.
+    let line = format!("env --default-signal {} {line}", env!("CARGO_BIN_EXE_rma-run"));
     let mut command = Command::new("script");
     command.args(["-qefc", &line, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();

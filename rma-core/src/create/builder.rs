@@ -67,6 +67,7 @@ impl<'c> WindowBuilder<'c> {
     /// [`Config::dynamic_regions`]: crate::Config::dynamic_regions
     /// [`Config::eager_bytes`]: crate::Config::eager_bytes
     /// [`Config::target_cache`]: crate::Config::target_cache
+    /// [`Config::device_run_bytes`]: crate::Config::device_run_bytes
     ///
     /// # Errors
     ///

@@ -211,3 +211,21 @@ fn threads_that_wait_and_commit_at_once_do_not_hang() {
     });
     assert_holds(folder.path(), &hints(), ROUNDS, newest[0]);
 }
+
+/// What became of a version is known also where ranks can meet no more.
+#[test]
+fn what_was_decided_is_told_although_a_rank_has_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = on_ranks(2, |universe| {
+        let world = universe.world();
+        let (memory, window) = open(&universe, folder.path(), &hints())?;
+        let request = memory.request_commit(world)?;
+        assert_eq!(memory.commit(world)?, Some(2));
+        window.free()?;
+        if world.rank() == Rank(1) {
+            return Ok(None);
+        }
+        Ok(request.wait()?)
+    });
+    assert_eq!(told, [Some(1), None]);
+}

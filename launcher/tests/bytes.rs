@@ -31,13 +31,9 @@ fn succeeds_in(output: &std::process::Output) {
 
 #[test]
 fn a_very_long_line_is_one_line() {
-    const LENGTH: usize = 50_000_000;
     // A rank that is silent in a line for long may be prompting: one process writes large blocks.
     let dir = tempfile::tempdir().unwrap();
-    let line = dir.path().join("line");
-    let mut bytes = vec![b'x'; LENGTH];
-    bytes.push(b'\n');
-    std::fs::write(&line, bytes).unwrap();
+    let line = long_line(dir.path());
     let script = format!(
         "if [ $RMA_RANK = 0 ]; then exec cat {}; \
          else i=0; while [ $i -lt 2000 ]; do echo short; i=$((i+1)); done; fi",
@@ -48,7 +44,7 @@ fn a_very_long_line_is_one_line() {
     let lines = output.stdout.split(|byte| *byte == b'\n');
     let (long, short): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with(b"[0] "));
     assert_eq!(long.len(), 1);
-    assert_eq!(long[0].len(), LENGTH + 4);
+    assert_eq!(long[0].len(), LONG_LINE + 4);
     assert_eq!(short.iter().filter(|line| **line == b"[1] short").count(), 2000);
     assert_eq!(short.len(), 2001, "and the empty rest");
 }

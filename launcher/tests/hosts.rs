@@ -264,10 +264,7 @@ fn a_file_that_cannot_be_written_loses_no_host() {
     let script = "head -c 1000000 /dev/zero";
     let rest = ["--output-dir", folder.to_str().unwrap(), "--env", &mark, "sh", "-c", script];
     let job = remote.start("a:1", &rest);
-    let room = rustix::pipe::fcntl_getpipe_size(&fifo).unwrap();
-    while rustix::io::ioctl_fionread(&fifo).unwrap() < room as u64 {
-        std::thread::yield_now();
-    }
+    until_full(&fifo);
     send(job.pid(), Signal::TERM);
     let (code, _, err) = job.end();
     assert_eq!(code, Some(128 + 15), "{err}");

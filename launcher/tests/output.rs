@@ -77,12 +77,8 @@ fn a_prompt_begins_with_its_time_and_its_answer_does_not() {
 
 #[test]
 fn a_very_long_line_has_one_time() {
-    const LENGTH: usize = 50_000_000;
     let dir = tempfile::tempdir().unwrap();
-    let line = dir.path().join("line");
-    let mut bytes = vec![b'x'; LENGTH];
-    bytes.push(b'\n');
-    std::fs::write(&line, bytes).unwrap();
+    let line = long_line(dir.path());
     // Others may print once a rank is silent for a while: these wait until its line is on its way.
     let fifo = dir.path().join("end");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
@@ -96,7 +92,7 @@ fn a_very_long_line_has_one_time() {
     let text = stdout(&output);
     let (long, short): (Vec<_>, Vec<_>) = text.lines().partition(|line| line.len() > 100);
     assert_eq!(long.len(), 1);
-    assert_eq!(split(long[0]).1.len(), LENGTH);
+    assert_eq!(split(long[0]).1.len(), LONG_LINE);
     assert_eq!(short.len(), 500);
     assert!(short.iter().all(|line| split(line).1 == "short"));
 }
@@ -105,6 +101,13 @@ fn a_very_long_line_has_one_time() {
 #[track_caller]
 fn read(folder: &Path, name: &str) -> String {
     std::fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Two ranks succeed, whose output goes to files.
+#[track_caller]
+fn prints_nothing(way: &str, rest: &[&str]) {
+    let ran = run_in(way, rest, b"");
+    assert_eq!((ran.code, &*ran.out), (Some(0), &b""[..]), "{way}: {}", ran.err);
 }
 
 /// The hosts of both ranks.
@@ -122,8 +125,7 @@ fn names_of_files_are_made_of_ranks_hosts_jobs_and_streams() {
         let folder = tempfile::tempdir().unwrap();
         let pattern = folder.path().join("{job}/{host}/{rank}-{{x}}.{stream}");
         let files = ["-q", "--name", "heat", "--output-file", pattern.to_str().unwrap()];
-        let ran = run_in(way, &[&files[..], &["sh", "-c", script]].concat(), b"");
-        assert_eq!((ran.code, &*ran.out), (Some(0), &b""[..]), "{way}: {}", ran.err);
+        prints_nothing(way, &[&files[..], &["sh", "-c", script]].concat());
         for (rank, host) in hosts(way).iter().enumerate() {
             for stream in ["out", "err"] {
                 let text = read(folder.path(), &format!("heat/{host}/{rank}-{{x}}.{stream}"));
@@ -140,8 +142,7 @@ fn both_streams_of_a_rank_go_to_one_file_that_is_named_alike() {
         let folder = tempfile::tempdir().unwrap();
         let pattern = folder.path().join("{rank}.log");
         let rest = ["-q", "--output-file", pattern.to_str().unwrap(), "sh", "-c", script];
-        let ran = run_in(way, &rest, b"");
-        assert_eq!((ran.code, &*ran.out), (Some(0), &b""[..]), "{way}: {}", ran.err);
+        prints_nothing(way, &rest);
         for name in ["0.log", "1.log"] {
             let text = read(folder.path(), name);
             let mut lines: Vec<_> = text.lines().collect();
@@ -201,8 +202,7 @@ fn bytes_in_files_are_those_that_were_printed() {
     assert!(alone.stdout == bytes, "{} bytes", alone.stdout.len());
     assert!(std::fs::read(folder.path().join("0")).unwrap() == bytes);
     for way in WAYS {
-        let ran = run_in(way, &[&files[..], &cat].concat(), b"");
-        assert_eq!((ran.code, &*ran.out), (Some(0), &b""[..]), "{way}: {}", ran.err);
+        prints_nothing(way, &[&files[..], &cat].concat());
         for name in ["0", "1"] {
             assert!(std::fs::read(folder.path().join(name)).unwrap() == bytes, "{way}");
         }
@@ -292,10 +292,7 @@ fn a_pipe_as_a_file_holds_ranks_back_and_no_signal() {
     let fifo = std::fs::File::options().read(true).write(true).open(&path).unwrap();
     let line = ["--tee", "head", "-c", "10000000", "/dev/zero"];
     let job = Running::start(&[&options[..], &line].concat());
-    let room = rustix::pipe::fcntl_getpipe_size(&fifo).unwrap();
-    while rustix::io::ioctl_fionread(&fifo).unwrap() < room as u64 {
-        std::thread::yield_now();
-    }
+    until_full(&fifo);
     send(job.pid(), Signal::TERM);
     let (code, _, err) = job.end();
     assert_eq!(code, Some(128 + 15), "{err}");

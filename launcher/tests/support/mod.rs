@@ -297,3 +297,23 @@ impl Running {
         Ran { code: child.wait().unwrap().code(), out, err }
     }
 }
+
+/// Bytes of [`long_line`] without its end.
+pub(crate) const LONG_LINE: usize = 50_000_000;
+
+/// A file of one line.
+pub(crate) fn long_line(folder: &Path) -> PathBuf {
+    let line = folder.join("line");
+    let mut bytes = vec![b'x'; LONG_LINE];
+    bytes.push(b'\n');
+    std::fs::write(&line, bytes).unwrap();
+    line
+}
+
+/// Returns once a pipe takes no more.
+pub(crate) fn until_full(fifo: &std::fs::File) {
+    let room = rustix::pipe::fcntl_getpipe_size(fifo).unwrap();
+    while rustix::io::ioctl_fionread(fifo).unwrap() < room as u64 {
+        std::thread::yield_now();
+    }
+}

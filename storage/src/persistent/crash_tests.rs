@@ -324,14 +324,20 @@ fn mistakes_of_a_store_are_noticed() {
     assert!(trials(0..12, Mistake::None, true).is_err(), "slots are used again at once");
 }
 
-/// A store of several versions, all kept.
-fn kept(random: &mut Random) -> (Simulated, Truth) {
+/// A job with so many versions, all kept.
+fn open_with(versions: usize, random: &mut Random) -> (Simulated, Job, Truth) {
     let medium = Simulated::new(Mistake::None);
     let mut truth = Truth::new();
     let mut job = open(&medium, &hints(true), false).unwrap();
     truth.opened();
-    truth.run(&mut job, 6, random).unwrap();
+    truth.run(&mut job, versions, random).unwrap();
     truth.conclude(&mut job, Fault::None, random).unwrap();
+    (medium, job, truth)
+}
+
+/// A store of several versions, all kept.
+fn kept(random: &mut Random) -> (Simulated, Truth) {
+    let (medium, _, truth) = open_with(6, random);
     (medium, truth)
 }
 
@@ -471,12 +477,8 @@ fn later_versions_are_replaced_by_the_one_that_was_restored() {
 #[test]
 fn a_commit_without_space_leaves_all_as_it_was() {
     for is_record in [false, true] {
-        let medium = Simulated::new(Mistake::None);
-        let (mut truth, mut random) = (Truth::new(), Random(3));
-        let mut job = open(&medium, &hints(true), false).unwrap();
-        truth.opened();
-        truth.run(&mut job, 3, &mut random).unwrap();
-        truth.conclude(&mut job, Fault::None, &mut random).unwrap();
+        let mut random = Random(3);
+        let (medium, mut job, mut truth) = open_with(3, &mut random);
         let (before, files) = (catalog(&medium).unwrap().versions, medium.files());
         for (rank, size) in SIZES.into_iter().enumerate() {
             // What a rank has not changed takes no space.
@@ -502,12 +504,8 @@ fn a_commit_without_space_leaves_all_as_it_was() {
 #[test]
 fn a_request_without_space_leaves_all_as_it_was() {
     for room in [0, BLOCK, usize::MAX] {
-        let medium = Simulated::new(Mistake::None);
-        let (mut truth, mut random) = (Truth::new(), Random(3));
-        let mut job = open(&medium, &hints(true), false).unwrap();
-        truth.opened();
-        truth.run(&mut job, 3, &mut random).unwrap();
-        truth.conclude(&mut job, Fault::None, &mut random).unwrap();
+        let mut random = Random(3);
+        let (medium, mut job, mut truth) = open_with(3, &mut random);
         let (before, files) = (catalog(&medium).unwrap().versions, medium.files());
         for (rank, size) in SIZES.into_iter().enumerate() {
             job.write(rank, &vec![9; size as usize]).unwrap();

@@ -200,10 +200,7 @@ pub enum PersistentError {
     },
     /// All ranks have asked for a version, which is not decided. This call has made none, and the
     /// window goes on.
-    #[error(
-        "window {name:?}: a version that all ranks have asked for is not decided; wait for its \
-         request first, or commit with all ranks"
-    )]
+    #[error("window {name:?}: {REQUESTED}")]
     Requested {
         /// The name.
         name: String,

@@ -61,8 +61,6 @@ pub struct PersistentMemory {
     /// ranks: no thread waits for it there to commit, it is refused. A commit of this rank alone
     /// holds this lock.
     committing: Mutex<bool>,
-    /// Whether ranks have asked for a version that is not decided: `state` has it.
-    is_requested: AtomicBool,
     /// Without transactions: what the window lies on is what it holds. Not in `state`, which a
     /// commit holds while others may ask for a sync and come to that commit only then.
     plain: AtomicBool,
@@ -96,6 +94,8 @@ struct Told {
     version: Option<u64>,
     tracking: String,
     unfit: u64,
+    /// Ranks have asked for a version that is not decided.
+    is_requested: bool,
 }
 
 /// What ranks tell each other when they meet to commit: which window it is, whether it has
@@ -179,7 +179,6 @@ impl PersistentMemory {
             _left: left,
             state: Mutex::new(Running { transaction, tracker, pending: None, unfit: 0 }),
             committing: Mutex::new(false),
-            is_requested: AtomicBool::new(false),
             plain,
             plain_next,
             keep_all,
@@ -319,7 +318,6 @@ impl PersistentMemory {
         let (outcome, writer) = (Outcome::default(), Writer::start(store, requested.serial()));
         running.unfit = written;
         running.pending = Some(Pending { requested, writer, outcome: outcome.clone() });
-        self.is_requested.store(true, Relaxed);
         self.tell(running);
         Ok(outcome)
     }
@@ -436,10 +434,13 @@ impl PersistentMemory {
     /// Decides the version that is `awaited`, when all parts of it are durable, unless another
     /// call has; returns its number. **Collective**
     pub(super) fn conclude(&self, ranks: &impl Ranks, awaited: &Outcome) -> Result<Option<u64>> {
-        let mut met = self.meet(ranks, self.plain_next.load(Relaxed), Some(awaited))?;
-        match met.serial() {
-            0 => awaited.get().cloned().unwrap_or_else(|| Err(self.poisoned())),
-            _ => self.decide(ranks, &mut met),
+        let met = self.meet(ranks, self.plain_next.load(Relaxed), Some(awaited));
+        match (met, awaited.get()) {
+            (Ok(mut met), _) if met.serial() != 0 => self.decide(ranks, &mut met),
+            // Also if a rank that is done has left since.
+            (_, Some(outcome)) => outcome.clone(),
+            (Ok(_), None) => Err(self.poisoned()),
+            (Err(error), None) => Err(error),
         }
     }
 
@@ -457,7 +458,6 @@ impl PersistentMemory {
             None => Err(self.poisoned()),
         };
         let made = finish(transaction.conclude(ranks, tracker, &requested, prepared)).map(Some);
-        self.is_requested.store(false, Relaxed);
         _ = outcome.set(made.clone());
         self.tell(&met.running);
         made
@@ -472,8 +472,8 @@ impl PersistentMemory {
             store.poison();
             store
         });
-        self.is_requested.store(false, Relaxed);
         _ = outcome.set(Err(error.clone()));
+        self.tell(&running);
     }
 
     /// What became of this rank's part of a version that was asked for, as far as that is known;
@@ -566,7 +566,8 @@ impl PersistentMemory {
     /// What has become of the transaction is told from now on.
     fn tell(&self, running: &Running) {
         let (version, tracking) = (running.transaction.version, running.tracker.explain());
-        *self.told() = Told { version, tracking, unfit: running.unfit };
+        let (unfit, is_requested) = (running.unfit, running.pending.is_some());
+        *self.told() = Told { version, tracking, unfit, is_requested };
     }
 
     fn flush(&self) -> Result<()> {
@@ -671,7 +672,7 @@ unsafe impl Backing for PersistentMemory {
     }
 
     fn release(&self) -> std::result::Result<(), PersistError> {
-        if self.is_requested.load(Relaxed) {
+        if self.told().is_requested {
             return Err(self.requested().into());
         }
         if self.hints.volatile || !self.is_plain() {

@@ -26,7 +26,7 @@ use programs::Further;
 use values::{
     BindTo, MapTo, Reading, WhenFailed, parse_grace, parse_hint, parse_name, parse_nodes,
     parse_ranks, parse_reading, parse_root, parse_seconds, parse_setting, parse_silence,
-    parse_variable,
+    parse_variable, shell_words,
 };
 
 /// What `rma-run` ends with where it was called wrongly, as clap has it.
@@ -356,9 +356,6 @@ fn hosts(cli: &mut Cli, vars: allocation::Vars) -> Result<Option<Given>, clap::E
             None => return Ok(None),
         },
     };
-    if cli.ssh_command.as_ref().is_some_and(|line| line.trim().is_empty()) {
-        return Err(refused("--ssh-command is empty: name a remote shell".to_owned()));
-    }
     Ok(Some(given))
 }
 
@@ -437,10 +434,11 @@ fn spec(mut cli: Cli, further: Vec<Further>, given: Option<Given>) -> Result<Spe
     let across_by = given.filter(|_| is_across).map(|given| given.by);
     spec.config = config(&cli, across_by.as_deref())?;
     spec.nodes = spec.config.nodes_of(spec.ranks);
+    let shell = cli.ssh_command.as_deref().map(shell_words).transpose();
+    let shell = shell.map_err(|why| Cli::command().error(ErrorKind::ValueValidation, why))?;
     spec.remote = parts.map(|parts| {
-        let words = |line: String| line.split_whitespace().map(OsString::from).collect();
         let mut remote = Remote::new(parts);
-        (remote.shell, remote.silence) = (cli.ssh_command.map(words), cli.host_timeout);
+        (remote.shell, remote.silence) = (shell, cli.host_timeout);
         (remote.fan_out, remote.copy) = (cli.fan_out, cli.copy);
         remote
     });

@@ -13,6 +13,7 @@ use rma_launcher::run::query::{self, QueryError, Stage, Top, Why};
 use rma_launcher::run::{self, Fill, Remote, doctor};
 
 use crate::joins::{self, JoinJob, Serve};
+use crate::values::shell_words;
 use crate::{complain, pages, parse_seconds, print};
 
 /// From one look at a job to the next.
@@ -177,11 +178,7 @@ fn examined(asked: Doctor) -> Result<Option<(Remote, Duration)>, String> {
         (None, None) => return Ok(None),
     };
     let mut remote = Remote::new(run::place(&hosts, None, None, Fill::HostByHost)?);
-    let words = |line: String| line.split_whitespace().map(OsString::from).collect::<Vec<_>>();
-    remote.shell = asked.ssh_command.map(words);
-    if remote.shell.as_ref().is_some_and(Vec::is_empty) {
-        return Err("--ssh-command is empty: name a remote shell".to_owned());
-    }
+    remote.shell = asked.ssh_command.as_deref().map(shell_words).transpose()?;
     Ok(Some((remote, asked.timeout)))
 }
 

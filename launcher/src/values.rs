@@ -8,6 +8,15 @@ use rma_core::Config;
 use rma_launcher::ROOT_VAR;
 use rma_launcher::run::{Bind, MapBy, OnFailure, Readers};
 
+/// The words of a remote shell.
+pub(crate) fn shell_words(line: &str) -> Result<Vec<OsString>, String> {
+    let words: Vec<_> = line.split_whitespace().map(OsString::from).collect();
+    match words.is_empty() {
+        true => Err("--ssh-command is empty: name a remote shell".to_owned()),
+        false => Ok(words),
+    }
+}
+
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum WhenFailed {
     End,

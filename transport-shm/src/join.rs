@@ -171,7 +171,9 @@ impl Shm {
         // All have mapped it.
         drop(kept);
         let next = if rank.0 + 1 < here.end { rank.0 + 1 } else { here.start };
-        check_access(&roster, WorldRank(next))?;
+        if next != rank.0 {
+            check_access(&roster, WorldRank(next))?;
+        }
         Ok(Self::new(config, here, own, file, roster, Heap::new(limits)))
     }
 }
@@ -196,19 +198,17 @@ fn make_roster(
 /// not be reached would be taken for one that is gone. Each rank is the next one of another.
 fn check_access<E>(roster: &Roster, peer: WorldRank) -> Result<(), JoinError<E>> {
     let Some(Card { pid, descriptor, .. }) = roster.card(peer) else { return Ok(()) };
-    match segment::open(pid, descriptor) {
-        Err(error) if error.is_refusal() => Err(refused(error, peer)),
-        // One that has ended meanwhile is noticed where it is waited for.
-        _ => Ok(()),
+    // One that has ended meanwhile is noticed where it is waited for.
+    match segment::open(pid, descriptor).err().and_then(OpenError::refusal) {
+        Some((call, errno)) => Err(JoinError::Closed { peer, call, errno }),
+        None => Ok(()),
     }
 }
 
 fn refused<E>(error: OpenError, peer: WorldRank) -> JoinError<E> {
-    match error {
-        OpenError::System { call, errno } if error.is_refusal() => {
-            JoinError::Closed { peer, call, errno }
-        }
-        _ => JoinError::Roster(error.of(peer)),
+    match error.refusal() {
+        Some((call, errno)) => JoinError::Closed { peer, call, errno },
+        None => JoinError::Roster(error.of(peer)),
     }
 }
 

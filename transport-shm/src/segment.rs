@@ -282,10 +282,13 @@ impl OpenError {
         }
     }
 
-    /// Whether this process may not look there.
-    pub(crate) fn is_refusal(self) -> bool {
+    /// The call and its error number, if this process may not look there.
+    pub(crate) fn refusal(self) -> Option<(&'static str, i32)> {
         let errnos = [Errno::PERM, Errno::ACCESS].map(Errno::raw_os_error);
-        matches!(self, Self::System { errno, .. } if errnos.contains(&errno))
+        match self {
+            Self::System { call, errno } if errnos.contains(&errno) => Some((call, errno)),
+            _ => None,
+        }
     }
 
     fn system(call: &'static str) -> impl FnOnce(Errno) -> Self {

@@ -76,7 +76,7 @@ pub(super) fn listen() -> Result<(TcpListener, SocketAddr), RunError> {
 }
 
 /// Why there is none: no address of IPv4, where there is one of IPv6, or something else.
-fn no_port(error: io::Error) -> RunError {
+pub(super) fn no_port(error: io::Error) -> RunError {
     let sixth = || {
         let listener = std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0))?;
         std::net::TcpStream::connect_timeout(&listener.local_addr()?, REACHED_IN)

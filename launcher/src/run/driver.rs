@@ -125,7 +125,7 @@ pub(super) struct Driver<'a> {
     pub(super) bulletin: Option<Arc<OwnedFd>>,
     pub(super) started: Instant,
     /// Processes that the kernel had ended for lack of memory before.
-    pub(super) oom_kills: u64,
+    pub(super) oom_kills: groups::OomKills,
     /// What ranks are started from; see [`start::Starter`].
     hold: mpsc::Sender<()>,
     pub(super) noted: Noted,
@@ -154,25 +154,25 @@ pub(super) struct Noted {
     pub(super) last_look: Option<JobView>,
 }
 
-/// See [`super::check`]; gives the programs.
-pub(super) fn check(spec: &Spec) -> Result<Vec<program::Found>, RunError> {
+/// See [`super::check`]; gives the programs, and the names of files that output goes to.
+pub(super) fn check(spec: &Spec) -> Result<(Vec<program::Found>, Paths), RunError> {
     if spec.ranks == 0 {
         return Err(RunError::NoRanks);
     }
     start::check_environment(spec)?;
     config::check(spec)?;
-    Paths::of(spec)?;
+    let paths = Paths::of(spec)?;
     match spec.readers {
         Readers::One { rank } if rank >= spec.ranks => {
             Err(RunError::NoReader { rank, ranks: spec.ranks })
         }
-        _ => program::find(spec),
+        _ => Ok((program::find(spec)?, paths)),
     }
 }
 
 /// See [`super::run`].
 pub(super) fn run(spec: &Spec) -> Result<Report, RunError> {
-    let programs = check(spec)?;
+    let (programs, paths) = check(spec)?;
     let open = capacity::Open::of(spec);
     let room = capacity::check(spec.ranks, open)?;
     let descriptors = capacity::raise_descriptors(spec.ranks, open);
@@ -182,12 +182,12 @@ pub(super) fn run(spec: &Spec) -> Result<Report, RunError> {
         .enable_all()
         .build()
         .map_err(system("starting the event loop"))?;
-    runtime.block_on(run_job(spec, programs, &cpus, &room, descriptors))
+    runtime.block_on(run_job(spec, (programs, paths), &cpus, &room, descriptors))
 }
 
 async fn run_job(
     spec: &Spec,
-    programs: Vec<program::Found>,
+    (programs, paths): (Vec<program::Found>, Paths),
     cpus: &[u32],
     room: &str,
     descriptors: Descriptors,
@@ -200,7 +200,7 @@ async fn run_job(
     let (sink, printed) = output(spec, &sender)?;
     let job = job_name().map_err(system("drawing random bytes"))?;
     let mut processes = watched_over(spec, &job, &sink)?;
-    let mut files = Files::open(spec, Paths::of(spec)?, &sender)?;
+    let mut files = Files::open(spec, paths, &sender)?;
     let files_of_ranks = files.of_ranks(spec.ranks);
     let (hosts, streams) = match &spec.remote {
         Some(remote) => Hosts::connect(spec, remote, &job, &programs, &mut processes, &sender)?,
@@ -288,7 +288,7 @@ impl<'a> Driver<'a> {
             pmi: None,
             bulletin: None,
             started: Instant::now(),
-            oom_kills: groups::oom_kills(),
+            oom_kills: groups::OomKills::begin(),
             hold,
             noted: Noted::default(),
         }

@@ -149,12 +149,31 @@ impl Group {
     }
 }
 
-/// Processes that the kernel has ended for lack of memory, in this process' group or, where that
-/// cannot be told, on this machine.
-pub(super) fn oom_kills() -> u64 {
-    let known = of_this_process("memory").into_iter().find_map(|group| group.oom_kills());
-    let vmstat = || std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
-    known.or_else(|| value(&vmstat(), "oom_kill")).unwrap_or(0)
+/// Processes that the kernel ends for lack of memory, in this process' group or, where that cannot
+/// be told, on this machine.
+pub(super) struct OomKills {
+    group: Option<Group>,
+    before: u64,
+}
+
+impl OomKills {
+    /// From now on.
+    pub(super) fn begin() -> OomKills {
+        let group = of_this_process("memory").into_iter().find(|it| it.oom_kills().is_some());
+        let begun = OomKills { group, before: 0 };
+        OomKills { before: begun.count(), ..begun }
+    }
+
+    /// Whether there was one since.
+    pub(super) fn are_more(&self) -> bool {
+        self.count() > self.before
+    }
+
+    fn count(&self) -> u64 {
+        let known = self.group.as_ref().and_then(Group::oom_kills);
+        let vmstat = || std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+        known.or_else(|| value(&vmstat(), "oom_kill")).unwrap_or(0)
+    }
 }
 
 /// The number in a file; none if there is no such file, or it says `max`.

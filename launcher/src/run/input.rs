@@ -1,7 +1,7 @@
 //! What ranks read: nothing, this process' standard input, or what it passes on of that to one of
 //! them or to all, here and on other hosts.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, Cursor, ErrorKind, Read};
 use std::ops::Range;
@@ -105,7 +105,7 @@ pub(super) struct Flow {
 struct Progress {
     sent: u64,
     /// Bytes that each has taken which may still read.
-    taken: HashMap<u32, u64>,
+    taken: BTreeMap<u32, u64>,
 }
 
 impl Progress {
@@ -137,9 +137,8 @@ impl Flow {
     }
 
     /// Whether one of these ranks may still read.
-    pub(super) fn is_read_by(&self, mut ranks: Range<u32>) -> bool {
-        let progress = lock(&self.progress);
-        ranks.any(|rank| progress.taken.contains_key(&rank))
+    pub(super) fn is_read_by(&self, ranks: Range<u32>) -> bool {
+        lock(&self.progress).taken.range(ranks).next().is_some()
     }
 
     /// Waits until there is room for a piece; false if no rank reads any more.

@@ -38,7 +38,8 @@ pub(super) fn file(program: &Program) -> Result<PathBuf, RunError> {
     std::path::absolute(file).map_err(failed)
 }
 
-fn find_in(program: &OsStr, path: &OsStr) -> Result<PathBuf, RunError> {
+/// The file that a name stands for in these folders.
+pub(super) fn find_in(program: &OsStr, path: &OsStr) -> Result<PathBuf, RunError> {
     if program.as_bytes().contains(&b'/') {
         let file = PathBuf::from(program);
         return match verdict(&file) {

@@ -10,7 +10,7 @@ use super::machine::Cause;
 use super::output::lock;
 use super::report::{Ending, Failure, How, LostOutput};
 use super::spec::OnFailure;
-use super::{cpus, groups, look, signals};
+use super::{cpus, look, signals};
 
 impl Driver<'_> {
     pub(super) fn ending(&self) -> Ending {
@@ -22,7 +22,7 @@ impl Driver<'_> {
             Some(Cause::OutputEnded(Some(why))) => Ending::OutputFailed(why),
             Some(Cause::Failed { rank, how }) => {
                 let killed = how == How::Signal(Signal::KILL.as_raw());
-                let here = self.hosts.is_empty() && groups::oom_kills() > self.oom_kills;
+                let here = self.hosts.is_empty() && self.oom_kills.are_more();
                 let how = match killed && (here || self.noted.out_of_memory.contains(&rank)) {
                     true => How::OutOfMemory,
                     false => how,

@@ -73,7 +73,7 @@ impl Finding {
         Finding { topic, health, text, values }
     }
 
-    fn with(mut self, key: &str, value: impl ToString) -> Finding {
+    pub(super) fn with(mut self, key: &str, value: impl ToString) -> Finding {
         self.values.push((key.to_owned(), value.to_string()));
         self
     }
@@ -197,11 +197,11 @@ fn array(findings: &[Finding], indent: &str) -> String {
     }
 }
 
-fn good(topic: &str, text: impl Into<String>) -> Finding {
+pub(super) fn good(topic: &str, text: impl Into<String>) -> Finding {
     Finding::new(topic, Health::Good, text)
 }
 
-fn poor(topic: &str, text: impl Into<String>) -> Finding {
+pub(super) fn poor(topic: &str, text: impl Into<String>) -> Finding {
     Finding::new(topic, Health::Poor, text)
 }
 

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use rma_transport_ofi::{Libfabric, Wanted, choose};
 use rustix::fs::{Access, access};
 
-use super::super::bootstrap::REACHED_IN;
+use super::super::bootstrap::{self, REACHED_IN};
+use super::super::program;
 use super::{Asked, Finding, Health, bad, good, poor, probe};
 use crate::codec::wire_struct;
 
@@ -180,9 +181,7 @@ pub(super) fn loop_back() -> Finding {
         .and_then(|listener| TcpStream::connect_timeout(&listener.local_addr()?, REACHED_IN));
     match tried {
         Ok(_) => good(TOPIC, "ranks join at a port of 127.0.0.1").with("address", "127.0.0.1"),
-        Err(error) => {
-            bad(TOPIC, format!("127.0.0.1 cannot be reached: {error}; ip link set lo up"))
-        }
+        Err(error) => bad(TOPIC, bootstrap::no_port(error).to_string()),
     }
 }
 
@@ -221,8 +220,7 @@ pub(super) fn ssh() -> Finding {
 
 /// The client of ssh, in one of these folders.
 fn client(path: &OsStr) -> Option<PathBuf> {
-    let mut files = std::env::split_paths(path).map(|folder| folder.join("ssh"));
-    files.find(|file| file.is_file() && access(file.as_path(), Access::EXEC_OK).is_ok())
+    program::find_in("ssh".as_ref(), path).ok()
 }
 
 fn of_ssh(client: Option<PathBuf>) -> Finding {

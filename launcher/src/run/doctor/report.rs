@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::super::query::quoted;
-use super::{Finding, Health, array, bad, is_bad, poor, text};
+use super::{Finding, Health, array, is_bad, text};
 
 /// A host that was examined, or not reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,10 +116,7 @@ fn difference(
     };
     let text = format!("{key}: {told}; {meaning}{remedy}");
     let topic = format!("{topic} {key}");
-    let finding = match health {
-        Health::Bad => bad(&topic, text),
-        _ => poor(&topic, text),
-    };
+    let finding = Finding::new(&topic, *health, text);
     Some(groups.iter().fold(finding, |finding, (value, names)| {
         names.iter().fold(finding, |finding, name| finding.with(name, value))
     }))

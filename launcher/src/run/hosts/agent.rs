@@ -393,7 +393,7 @@ struct Agent {
     windows: HashMap<StreamOfRank, Arc<Semaphore>>,
     /// Pipes to ranks that read what the launcher sends.
     feeds: Feeds,
-    oom_kills: u64,
+    oom_kills: groups::OomKills,
     heard: Instant,
     is_paused: bool,
     /// There is no launcher any more.
@@ -465,7 +465,7 @@ impl Agent {
             stop: watch::Sender::new(false),
             windows: HashMap::new(),
             feeds,
-            oom_kills: groups::oom_kills(),
+            oom_kills: groups::OomKills::begin(),
             heard: Instant::now(),
             is_paused: false,
             is_cut: false,
@@ -743,7 +743,7 @@ impl Agent {
         self.feeds.end(rank);
         self.pmi.iter().for_each(|pmi| pmi.gone(rank));
         let killed = exit == Exit::Signal(Signal::KILL.as_raw());
-        if killed && groups::oom_kills() > self.oom_kills {
+        if killed && self.oom_kills.are_more() {
             self.tell(&Word::OutOfMemory { rank });
         }
         let (number, by_signal) = match exit {

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, kill_process, kill_process_group, pidfd_open,
@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::super::bootstrap;
-use super::super::doctor::{self, Asked, Finding, Health, Visit, Visits};
+use super::super::doctor::{self, Asked, Finding, Visit, Visits};
 use super::super::driver::Input;
 use super::super::lines::{Tail, last_lines};
 use super::super::machine::ENDING;
@@ -28,6 +28,7 @@ use super::super::output::lock;
 use super::super::report::nonzero;
 use super::super::signals;
 use super::super::spawn::watch;
+use super::super::stamp::now;
 use super::link::{self, PARTING, ended, explain, greeting, status};
 use super::list::HostPart;
 use super::remote::{Remote, shown};
@@ -71,11 +72,6 @@ enum Answer {
 
 wire_enum!(Question { 0 = Time {}, 1 = Examine { asked: asked } });
 wire_enum!(Answer { 0 = Time { now: now }, 1 = Findings { findings: findings } });
-
-fn now() -> Duration {
-    // A clock that is before 1970 is far off anyway.
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
-}
 
 /// Answers what stands at the other end of standard input and output; what to exit with.
 pub(in super::super) fn answer() -> u8 {
@@ -312,18 +308,17 @@ impl Reading {
         );
         let off = offset_us.unsigned_abs().saturating_sub(within_us);
         let is_off = u128::from(off) > OFF.as_micros();
-        let (health, text) = match is_off {
-            true => (Health::Poor, format!("{text}: have chrony or ntpd set the clocks")),
-            false => (Health::Good, text),
+        let finding = match is_off {
+            true => doctor::poor(TOPIC, format!("{text}: have chrony or ntpd set the clocks")),
+            false => doctor::good(TOPIC, text),
         };
-        let values = [("offset_us", offset_us.to_string()), ("within_us", within_us.to_string())];
-        let values = values.map(|(key, value)| (key.to_owned(), value));
-        Finding { topic: TOPIC.to_owned(), health, text, values: values.into() }
+        finding.with("offset_us", offset_us).with("within_us", within_us)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::doctor::Health;
     use super::*;
 
     #[test]

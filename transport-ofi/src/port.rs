@@ -611,6 +611,18 @@ impl Port {
         all
     }
 
+    /// Whether the endpoint may be closed: each peer that has sent something has left, if messages
+    /// that come meanwhile are no matter.
+    pub(crate) fn may_close(&self) -> bool {
+        if !self.endpoint.is_delicate {
+            return true;
+        }
+        let has_left = |(rank, peer): &(WorldRank, Arc<Peer>)| {
+            peer.came.load(Acquire) == 0 || peer.answered.load(Acquire) || self.is_gone(*rank)
+        };
+        self.known().iter().all(has_left)
+    }
+
     /// A peer asks for a key: the watcher answers.
     fn note_query(&self, from: WorldRank, message: &[u8]) {
         let Ok(key) = message.try_into() else {

@@ -38,7 +38,7 @@ fn port(rank: WorldRank, is_asked: bool) -> Option<Port> {
     let (library, offer) = here::provider("tcp", false)?;
     let opened = Opened::open(&library, &offer, Some("127.0.0.1"), Caps::Messages).unwrap();
     let (endpoint, slots) = opened.endpoint((SLOTS, SLOT_BYTES)).unwrap();
-    let (endpoint, waker) = (Arc::new(Passive::new(endpoint)), Arc::new(OnceLock::new()));
+    let (endpoint, waker) = (Arc::new(Passive::new(&opened, endpoint)), Arc::new(OnceLock::new()));
     let query = Box::new(move |_| is_asked);
     let book = Arc::new(Book::new((2, endpoint.address().len()), query, waker.clone()));
     let bells = (Arc::new(Bell::new().unwrap()), waker);
@@ -81,6 +81,33 @@ fn a_rank_that_sent_something_can_be_answered_at_once() {
     });
     assert_eq!(answered[0], (OTHER, b"answer".to_vec()));
     assert_eq!(other.troubles(), "; the addresses of 1 of 2 ranks are known");
+}
+
+/// Where no message may come meanwhile, an endpoint is closed when those that sent some have left.
+#[test]
+fn who_has_sent_something_and_stays_keeps_an_endpoint_open() {
+    let Some(one) = port(ONE, true) else { return };
+    let Some(other) = port(OTHER, true) else { return };
+    assert!(other.book.learn(ONE, one.endpoint.address()));
+    assert!(one.may_close() && other.may_close());
+    let mut came = 0;
+    let mut poll = || {
+        one.poll(&mut |_, _| came += 1);
+        other.poll(&mut |_, _| ());
+        came
+    };
+    until(|| {
+        poll();
+        other.send(ONE, b"sent", b"").is_ok()
+    });
+    until(|| poll() == 1);
+    assert_eq!(one.may_close(), !one.endpoint.is_delicate);
+    assert!(other.may_close(), "it was sent nothing");
+    until(|| {
+        poll();
+        one.answer_farewells() && other.say_farewell()
+    });
+    assert!(one.may_close());
 }
 
 #[test]

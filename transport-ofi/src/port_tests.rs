@@ -85,7 +85,7 @@ fn a_rank_that_sent_something_can_be_answered_at_once() {
 
 /// Where no message may come meanwhile, an endpoint is closed when those that sent some have left.
 #[test]
-fn who_has_sent_something_and_stays_keeps_an_endpoint_open() {
+fn a_peer_that_sent_something_and_stays_keeps_an_endpoint_open() {
     let Some(one) = port(ONE, true) else { return };
     let Some(other) = port(OTHER, true) else { return };
     assert!(other.book.learn(ONE, one.endpoint.address()));

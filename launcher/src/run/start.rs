@@ -168,7 +168,8 @@ impl Starter {
         if let Some(dir) = &program.dir {
             command.current_dir(dir);
         }
-        // libfabric makes room for so many peers; without it for 256, which some devices do not have.
+        // libfabric makes room for so many peers; by itself for 256, which some devices do not
+        // have.
         if std::env::var_os(UNIVERSE_VAR).is_none() {
             command.env(UNIVERSE_VAR, spec.ranks.to_string());
         }

@@ -73,7 +73,11 @@ impl Root {
         let lock = lock.map(|file| (file, range));
         let (lock, _) = finish(agree(world, what, lock, |_| []))?;
         let disk = Disk::new(path);
-        let made = || Ok((key(path, &disk)?, u64::from_le_bytes(random()?)));
+        let made = || {
+            let (key, opening) = (key(path, &disk)?, u64::from_le_bytes(random()?));
+            tell_opening(path, &lock.0, opening)?;
+            Ok((key, opening))
+        };
         let made = if rank == 0 { made().map(Some) } else { Ok(None) };
         let word = |made: &Option<(Key, u64)>| [made.map_or(0, |(_, opening)| opening)];
         let (made, openings) = finish(agree(world, what, made, word))?;
@@ -88,7 +92,14 @@ impl Root {
                         all hosts share";
             return Err(refused(path, what));
         }
-        Ok(Self::new(path, disk, (key, openings[0][0]), Some(lock)))
+        // A copy has the key of its original.
+        let opening = openings[0][0];
+        let is_it = opened_line(path).is_some_and(|line| line == opening_line(opening));
+        let what = "it is a copy of the root that rank 0 has opened; name the same folder at all \
+                    ranks, on a file system that all hosts share";
+        let is_it = if is_it { Ok(()) } else { Err(refused(path, what)) };
+        finish(agree(world, "opening the root", is_it, |()| []))?;
+        Ok(Self::new(path, disk, (key, opening), Some(lock)))
     }
 
     /// Opens the root that the job was told of: by `rma-run --root DIR`, `RMA_ROOT`, or by the
@@ -207,14 +218,38 @@ fn take(path: &Path, range: Range<u64>) -> Result<OwnedFd, PersistentError> {
     Ok(file)
 }
 
+fn opening_line(opening: u64) -> String {
+    format!("opening {opening:016x}")
+}
+
+/// Adds to the file of locks which opening of the root this is, for the other ranks.
+fn tell_opening(path: &Path, file: &OwnedFd, opening: u64) -> Result<(), PersistentError> {
+    let line = opening_line(opening) + "\n";
+    let told = rustix::fs::fstat(file)
+        .and_then(|stat| rustix::io::pwrite(file, line.as_bytes(), stat.st_size as u64))
+        // As others see it, who open the file behind this, on a file system over a network, too.
+        .and_then(|_| rustix::fs::fdatasync(file));
+    told.map_err(|errno| system(&path.join(LOCK_FILE), "pwrite", errno))
+}
+
+/// What rank 0 has added, if the root is the one that it has opened.
+fn opened_line(path: &Path) -> Option<String> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::open(path.join(LOCK_FILE), flags, Mode::empty()).ok()?;
+    lines_of(&file).lines().nth(1).map(str::to_owned)
+}
+
+/// What the file of locks says: its holder, and which opening of the root that has.
+fn lines_of(file: &OwnedFd) -> String {
+    let mut bytes = [0; 512];
+    let len = rustix::io::pread(file, &mut bytes, 0).unwrap_or(0);
+    String::from_utf8_lossy(&bytes[..len]).into_owned()
+}
+
 /// The holder of the root, as its file says; it may be writing that just now.
 fn holder(file: &OwnedFd) -> String {
-    let mut bytes = [0; 256];
-    let len = rustix::io::pread(file, &mut bytes, 0).unwrap_or(0);
-    match String::from_utf8_lossy(&bytes[..len]).trim_end() {
-        "" => "another process".to_owned(),
-        text => text.to_owned(),
-    }
+    let lines = lines_of(file);
+    lines.lines().next().filter(|line| !line.is_empty()).unwrap_or("another process").to_owned()
 }
 
 /// The key of a root, which is made one if it is none.

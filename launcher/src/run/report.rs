@@ -257,6 +257,16 @@ pub enum RunError {
         /// What the operating system says.
         source: io::Error,
     },
+    /// Files for output cannot be made in a file.
+    #[error(
+        "output of ranks goes to a folder {}, which is a file: remove it, or name another folder \
+         (--output-file, --output-dir)",
+        path.display()
+    )]
+    FileForFolder {
+        /// The file.
+        path: PathBuf,
+    },
     /// A file for output cannot be made.
     #[error("output of ranks goes to {}, which cannot be written: {source}", path.display())]
     OutputFile {

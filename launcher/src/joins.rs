@@ -63,7 +63,7 @@ impl Serve {
 
 /// Joins the job of an `rma-run serve`, and starts its ranks of this host
 #[derive(Debug, Parser)]
-#[command(name = "rma-run join", max_term_width = 100)]
+#[command(name = "rma-run join", bin_name = "rma-run join", max_term_width = 100)]
 pub(crate) struct JoinJob {
     /// Where rma-run serve waits for hosts
     #[arg(value_name = "HOST:PORT")]

@@ -134,7 +134,8 @@ fn messages_to_rank_0_that_are_sent_again_or_made_up_are_refused() {
     assert!(matches!(welcome, Reply::Welcome { .. }), "{welcome:?}");
     let first = sealer.seal(gather(b"first"));
     let second = sealer.seal(gather(b"second"));
-    let mut answer = |rank: &mut TcpStream| seal::read(rank, FRAME_MAX, &mut opener);
+    let mut answer =
+        |rank: &mut TcpStream| seal::read::<FromLauncher>(rank, FRAME_MAX, &mut opener);
     for (said, told) in [(vec![&first], "first"), (vec![&first, &second, &first], "second")] {
         said.into_iter().for_each(|frame| rank.write_all(frame).unwrap());
         let gathered = FromLauncher::Gathered { runs: vec![(1, told.into())] };

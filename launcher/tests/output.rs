@@ -276,7 +276,10 @@ fn files_in_a_file_are_refused_by_its_name() {
         let output = job(&["-n", "2", option, &format!("{file}{name}"), "echo", "ran"]);
         assert_eq!((output.status.code(), &*stdout(&output)), (Some(1), ""));
         let text = stderr(&output);
-        assert!(text.contains(&format!("a folder {file}, which is a file: remove it")), "{text}");
+        assert!(
+            text.contains(&format!("a folder {file}, which is no folder: remove it")),
+            "{text}"
+        );
     }
     assert_eq!(std::fs::read_to_string(file).unwrap(), "kept");
 }

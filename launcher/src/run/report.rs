@@ -257,14 +257,14 @@ pub enum RunError {
         /// What the operating system says.
         source: io::Error,
     },
-    /// Files for output cannot be made in a file.
+    /// Files for output cannot be made in what is no folder.
     #[error(
-        "output of ranks goes to a folder {}, which is a file: remove it, or name another folder \
+        "output of ranks goes to a folder {}, which is no folder: remove it, or name another one \
          (--output-file, --output-dir)",
         path.display()
     )]
     FileForFolder {
-        /// The file.
+        /// It.
         path: PathBuf,
     },
     /// A file for output cannot be made.
@@ -282,7 +282,7 @@ pub enum RunError {
         ranks[0], ranks[1], path.display()
     )]
     SharedFile {
-        /// The file.
+        /// It.
         path: PathBuf,
         /// Two of the ranks.
         ranks: [u32; 2],
@@ -326,7 +326,7 @@ pub enum RunError {
     /// A file of settings that cannot be used.
     #[error("settings of {}: {source}", path.display())]
     ConfigFile {
-        /// The file.
+        /// It.
         path: PathBuf,
         /// Why.
         source: ConfigError,
@@ -334,7 +334,7 @@ pub enum RunError {
     /// A file of settings that cannot be read.
     #[error("settings of {}: cannot be read: {source}", path.display())]
     ConfigRead {
-        /// The file.
+        /// It.
         path: PathBuf,
         /// What the operating system says.
         source: io::Error,

@@ -62,7 +62,7 @@ enum How {
 }
 
 /// Fewer bytes are not worth a transaction.
-pub(crate) const AT_ONCE_LEAST: usize = 128;
+pub(crate) const AT_ONCE_LEAST: usize = 64;
 
 /// So many bytes are combined by one: what first-level caches keep in it beside the operands, and
 /// few enough that others seldom come between.
@@ -250,14 +250,14 @@ mod kernels {
         }
     } }
 
-    /// Begins what [`end`] ends. `false` if that failed, and nothing is under way. A transaction fails
-    /// where vectors of this width are put out of use, as where these functions return: so they
-    /// begin and end it themselves.
+    /// Begins what [`end`] ends. `false` if that failed, and nothing is under way. A transaction
+    /// fails where vectors of this width are put out of use, as where these functions return: so
+    /// they begin and end it themselves.
     ///
     /// # Safety
     ///
-    /// The CPU has transactions, if one is asked for, and [`end`] follows in the same function, with
-    /// loads, stores and sums between.
+    /// The CPU has transactions, if one is asked for, and [`end`] follows in the same function,
+    /// with loads, stores and sums between.
     #[inline(always)]
     unsafe fn begin(how: How) -> bool {
         // SAFETY: forwarded to the caller.
@@ -607,7 +607,7 @@ mod tests {
     #[test]
     fn what_is_done_at_once_agrees_with_the_definition() {
         let value = |i: usize| (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let lens = [120, 128, 136, 500 * 8, AT_ONCE_MOST, AT_ONCE_MOST + 8];
+        let lens = [56, 64, 72, 128, 500 * 8, AT_ONCE_MOST, AT_ONCE_MOST + 8];
         for (op, len) in Op::ALL.into_iter().flat_map(|op| lens.map(|len| (op, len))) {
             for fetches in [false, true] {
                 let before: Vec<u64> = (0..len / 8).map(value).collect();

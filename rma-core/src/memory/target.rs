@@ -474,8 +474,8 @@ impl<'w> Span<'w> {
     }
 
     /// Combines the first bytes of the span with operands of `basic` type, by one atomic operation
-    /// for all their elements; `result` takes what was there. Returns how many bytes that were: none
-    /// if the machine cannot, or others came between.
+    /// for all their elements; `result` takes what was there. Returns how many bytes that were:
+    /// none if the machine cannot, or others came between.
     #[inline]
     pub(crate) fn combine_at_once(
         self,

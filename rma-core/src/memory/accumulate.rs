@@ -27,7 +27,7 @@ struct Aligned([u8; BLOCK]);
 /// combined under the locks of stripes in any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Integers {
-    /// The machine's atomics, one element after the other.
+    /// The machine's atomics, one element after the other, or many in one of its transactions.
     ByAtomics,
     /// As other types: an array in vectors, under one lock.
     ByLock,

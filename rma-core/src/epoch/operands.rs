@@ -467,7 +467,7 @@ fn combine_near(
     let _held = if hull.start % STRIPE + (hull.end - hull.start) <= STRIPE {
         stripe::try_one(block?, hull.start, rank)?
     } else if row.count <= FAR_APART && row.len <= SHORT {
-        // All or none: nobody waits with a lock in hand.
+        // All or none: no rank waits with a lock in hand.
         stripe::try_range(block?, &hull, rank)?
     } else {
         return None;

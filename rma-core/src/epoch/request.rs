@@ -429,7 +429,8 @@ macro_rules! requests {
             ///
             /// Those of [`put`](crate::Access::put); the buffer comes back with them in a
             /// [`Refused`], as it was.
-            #[inline]
+            // What it gives is a few words in memory, if it is a call: longer than all it does.
+            #[inline(always)]
             pub fn rput<O: OwnedOrigin>(
                 &self,
                 $($target: Rank,)?
@@ -450,7 +451,8 @@ macro_rules! requests {
             ///
             /// Those of [`get`](crate::Access::get); the buffer comes back with them in a
             /// [`Refused`], unchanged, or its elements unspecified if a peer failed.
-            #[inline]
+            // What it gives is a few words in memory, if it is a call: longer than all it does.
+            #[inline(always)]
             pub fn rget<O: OwnedOrigin>(
                 &self,
                 $($target: Rank,)?

@@ -58,6 +58,10 @@ enum How {
     /// The caller's lock.
     UnderLock,
     /// Nothing: it is one atomic operation, or fails and does nothing.
+    #[cfg_attr(
+        any(not(target_arch = "x86_64"), miri),
+        expect(dead_code, reason = "there are no transactions")
+    )]
     AtOnce,
 }
 

@@ -35,7 +35,7 @@ impl Failures {
     fn is_time_cold(&self, failed: u32) -> bool {
         let next = failed.wrapping_add(1).max(PATIENCE);
         self.0.store(next, Relaxed);
-        next % AGAIN == 0
+        next.is_multiple_of(AGAIN)
     }
 
     #[inline(always)]

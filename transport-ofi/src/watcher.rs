@@ -167,7 +167,8 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
         let is_over = bell.over.load(Acquire);
         if is_over && is_settled {
             let until = *linger.get_or_insert_with(|| Instant::now() + LINGER);
-            if port.is_idle() && port.may_close() || Instant::now() > until {
+            let may_close = port.may_close();
+            if port.is_idle() && may_close != Some(false) || Instant::now() > until {
                 return end(port);
             }
         }
@@ -206,7 +207,7 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
 
 /// The rank takes no more messages: its endpoint is closed, or stays as it is.
 fn end(port: &Port) {
-    if !port.may_close() {
+    if port.may_close() != Some(true) || !port.is_idle() && port.endpoint.is_delicate {
         port.endpoint.stay_open();
     }
 }
@@ -241,6 +242,6 @@ fn tend(port: &Port, deadline: &mut Option<Instant>) -> bool {
         return false;
     }
     port.members.depart(if have_heard { outcome } else { Outcome::Failed });
-    *leave = Leave::Left;
+    *leave = Leave::Left { in_order: have_heard };
     is_settled
 }

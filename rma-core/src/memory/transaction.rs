@@ -119,7 +119,9 @@ mod tests {
                     unsafe { commit() };
                     differed += u64::from(pair.0 != pair.1);
                 } else {
-                    [first, second].map(|word| word.fetch_add(1, Relaxed));
+                    for word in [first, second] {
+                        word.fetch_add(1, Relaxed);
+                    }
                 }
             }
             differed
@@ -127,7 +129,9 @@ mod tests {
         thread::scope(|scope| {
             let adders = [scope.spawn(both), scope.spawn(both)];
             for _ in 0..TIMES {
-                [&words[0], &words[1]].map(|word| word.fetch_add(1, Relaxed));
+                for word in &words[..2] {
+                    word.fetch_add(1, Relaxed);
+                }
             }
             assert_eq!(adders.map(|it| it.join().unwrap()), [0, 0], "halves of transactions");
         });

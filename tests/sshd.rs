@@ -1,4 +1,4 @@
-//! Jobs over OpenSSH: each of three hosts is a namespace of the network with an sshd of its own, and
+//! Jobs over OpenSSH: each of three hosts is a namespace of the network with an sshd of its own;
 //! `rma-run` is on the first of them. Keys are drawn for the test. Where there is no sshd, or no
 //! namespace can be made, each test says so and passes.
 //!

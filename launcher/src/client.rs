@@ -132,7 +132,7 @@ pub struct Client {
     /// unless the ear has it.
     exchange: Mutex<Option<Opener>>,
     writing: Turns,
-    /// Whoever has the turn to write has it.
+    /// The thread that has the turn to write takes it.
     sealer: Mutex<Sealer>,
     left: AtomicBool,
     /// How it has left.
@@ -480,16 +480,9 @@ fn greet(
     stream.set_write_timeout(None).map_err(lost)?;
     let is_cut = Arc::<AtomicBool>::default();
     let nonces = [&challenge.nonce, &hello.nonce];
-    let (sealer, opener) =
-        seal::pair(&settings.secret.0, With::Rank(job.rank), nonces, Side::Other);
-    let mut opener = Some(opener);
-    let ear = match opener.take_if(|_| job.host.is_some() || managed.is_some()) {
-        Some(opener) => {
-            let end = End::of(&is_cut, &job, managed);
-            Some(Ear::start(&stream, job.rank, opener, end)?)
-        }
-        None => None,
-    };
+    let seals = seal::pair(&settings.secret.0, With::Rank(job.rank), nonces, Side::Other);
+    let end = End::of(&is_cut, &job, managed);
+    let (sealer, opener, ear) = split(seals, &stream, &job, end)?;
     Ok(Client {
         settings: settings.clone(),
         job,
@@ -507,6 +500,19 @@ fn greet(
         managed: managed.cloned(),
         served: None,
     })
+}
+
+/// What answers are opened by is with the ear, where one is needed from the beginning.
+fn split(
+    (sealer, opener): (Sealer, Opener),
+    stream: &TcpStream,
+    job: &Job,
+    end: End,
+) -> Result<(Sealer, Option<Opener>, Option<Ear>), StartError> {
+    match job.host.is_some() || end.managed.is_some() {
+        true => Ok((sealer, None, Some(Ear::start(stream, job.rank, opener, end)?))),
+        false => Ok((sealer, Some(opener), None)),
+    }
 }
 
 fn lost(settings: &Settings, doing: &'static str, source: io::Error) -> StartError {
@@ -646,17 +652,17 @@ mod tests {
         FromLauncher::Gathered { runs: vec![(2, what.to_vec())] }
     }
 
-    /// What a rank is answered that asks, if the launcher says that.
+    /// What an exchange of a rank gives, if the launcher says that.
     fn answered(
         client: &Client,
         launcher: &mut Launcher,
         answer: &[u8],
     ) -> Result<Vec<(u32, Vec<u8>)>, StartError> {
         std::thread::scope(|scope| {
-            let asks = scope.spawn(|| client.all_gather(b"mine"));
+            let waiting = scope.spawn(|| client.all_gather(b"mine"));
             assert_eq!(launcher.hear().unwrap(), ToLauncher::Gather { mine: b"mine".to_vec() });
             launcher.stream.write_all(answer).unwrap();
-            asks.join().unwrap()
+            waiting.join().unwrap()
         })
     }
 

@@ -1,4 +1,4 @@
-//! Connections of ranks to their launcher, or to the agent of their host: somebody on the way
+//! Connections of ranks to their launcher, or to the agent of their host: a relay on the way
 //! repeats and alters what is said there.
 
 mod between;
@@ -13,7 +13,7 @@ use support::*;
 /// What a user is told of.
 const TOLD: &str = "rank 1: messages on its connection that are altered, made up, or were sent";
 
-/// Runs the example as two ranks, on one machine or on a host each; somebody is between rank 1 and
+/// Runs the example as two ranks, on one machine or on a host each; a relay is between rank 1 and
 /// its launcher.
 fn run_with(options: &[&str], words: impl Alter, orders: impl Alter) -> Ran {
     let folder = tempfile::tempdir().unwrap();

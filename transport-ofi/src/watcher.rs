@@ -181,10 +181,6 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
         // No thread computes where this one looks if a thread of the rank sleeps. To ask whether
         // the files may be waited at takes several times as long as to read.
         if bell.is_parked() && quiet_from.elapsed() < patience.span() {
-            // Where ranks share CPUs, it may be another rank's turn that this one waits for.
-            if is_crowded {
-                std::thread::yield_now();
-            }
             continue;
         }
         // What the provider has taken and not sent, it may not tell of either.
@@ -196,10 +192,6 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
             let from = Instant::now();
             is_rung = sleep(port, (is_hasty || is_blind || is_busy).then_some(RETRY));
             patience.slept(from.elapsed(), is_rung);
-        } else if is_crowded {
-            // The provider has something of its own to do, which it does only every now and then:
-            // connections that are being made.
-            std::thread::yield_now();
         }
         quiet_from = Instant::now();
     }

@@ -1,4 +1,4 @@
-//! Somebody on the way between a host, or a rank, and its launcher.
+//! A relay between a host, or a rank, and its launcher.
 #![allow(dead_code)] // each test program uses its own part
 
 use std::io::{Read, Write};

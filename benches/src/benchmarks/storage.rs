@@ -192,6 +192,27 @@ fn streams(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Writes pieces at these places, from `first` on to a file that is made durable then, and those
+/// before to memory, if there is any for them.
+fn by_hand(
+    file: &File,
+    memory: &mut [u8],
+    first: usize,
+    places: impl Iterator<Item = usize>,
+) -> Result<()> {
+    let piece = [7u8; PIECE];
+    for place in places {
+        let at = place * PIECE;
+        if place >= first {
+            file.write_all_at(&piece, at as u64)?;
+        } else if let Some(there) = memory.get_mut(at..at + PIECE) {
+            there.copy_from_slice(&piece);
+        }
+    }
+    black_box(memory);
+    Ok(file.sync_data()?)
+}
+
 fn stream(
     bench: &mut Bench<'_>,
     [window, mapped, twin]: [&Window; 3],
@@ -236,32 +257,12 @@ fn stream(
             }
             Ok(())
         };
-        let mut raw = |n| {
-            for _ in 0..n {
-                for turn in 0..pieces {
-                    if place(turn) >= first {
-                        file.write_all_at(&piece, (place(turn) * PIECE) as u64)?;
-                    }
-                }
-                file.sync_data()?;
-            }
-            Ok(())
+        let by_hand = |memory: &mut [u8], n| {
+            (0..n).try_for_each(|_| by_hand(&file, memory, first, (0..pieces).map(place)))
         };
+        let mut raw = |n| by_hand(&mut [], n);
         // What of the window is in memory is copied there, by us too.
-        let mut both = |n| {
-            for _ in 0..n {
-                for turn in 0..pieces {
-                    let at = place(turn) * PIECE;
-                    match beside.get_mut(at..at + PIECE) {
-                        Some(there) => there.copy_from_slice(&piece),
-                        None => file.write_all_at(&piece, at as u64)?,
-                    }
-                }
-                black_box(&mut beside);
-                file.sync_data()?;
-            }
-            Ok(())
-        };
+        let mut both = |n| by_hand(&mut beside, n);
         let draft = row(format!("mSTREAM {order} + sync, {kind}")).bytes(bytes).goal(STREAM_GOAL);
         let mut limits: Vec<(&str, Work<'_>)> = vec![
             ("pwrite + fdatasync", &mut raw),

@@ -94,11 +94,8 @@ impl Root {
         }
         // A copy has the key of its original.
         let opening = openings[0][0];
-        let is_it = opened_line(path).is_some_and(|line| line == opening_line(opening));
-        let what = "it is a copy of the root that rank 0 has opened; name the same folder at all \
-                    ranks, on a file system that all hosts share";
-        let is_it = if is_it { Ok(()) } else { Err(refused(path, what)) };
-        finish(agree(world, "opening the root", is_it, |()| []))?;
+        let checked = check_opening(path, opening);
+        finish(agree(world, "opening the root", checked, |()| []))?;
         Ok(Self::new(path, disk, (key, opening), Some(lock)))
     }
 
@@ -211,11 +208,19 @@ fn take(path: &Path, range: Range<u64>) -> Result<OwnedFd, PersistentError> {
         let host = rustix::system::uname();
         let host = host.nodename().to_string_lossy();
         let text = format!("process {} on {host}\n", rustix::process::getpid().as_raw_nonzero());
-        let wrote = rustix::fs::ftruncate(&file, 0)
-            .and_then(|()| rustix::io::pwrite(&file, text.as_bytes(), 0));
+        let wrote = rustix::fs::ftruncate(&file, 0).and_then(|()| write_all(&file, &text, 0));
         wrote.map_err(|errno| system(&name, "pwrite", errno))?;
     }
     Ok(file)
+}
+
+fn write_all(file: &OwnedFd, text: &str, at: u64) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < text.len() {
+        let rest = &text.as_bytes()[done..];
+        done += retry(|| rustix::io::pwrite(file, rest, at + done as u64))?;
+    }
+    Ok(())
 }
 
 fn opening_line(opening: u64) -> String {
@@ -225,30 +230,38 @@ fn opening_line(opening: u64) -> String {
 /// Adds to the file of locks which opening of the root this is, for the other ranks.
 fn tell_opening(path: &Path, file: &OwnedFd, opening: u64) -> Result<(), PersistentError> {
     let line = opening_line(opening) + "\n";
-    let told = rustix::fs::fstat(file)
-        .and_then(|stat| rustix::io::pwrite(file, line.as_bytes(), stat.st_size as u64))
-        // As others see it, who open the file behind this, on a file system over a network, too.
-        .and_then(|_| rustix::fs::fdatasync(file));
-    told.map_err(|errno| system(&path.join(LOCK_FILE), "pwrite", errno))
+    let tell = || {
+        write_all(file, &line, rustix::fs::fstat(file)?.st_size as u64)?;
+        // For ranks that open the file behind this, on a file system over a network, too.
+        rustix::fs::fdatasync(file)
+    };
+    tell().map_err(|errno| system(&path.join(LOCK_FILE), "pwrite", errno))
 }
 
-/// What rank 0 has added, if the root is the one that it has opened.
-fn opened_line(path: &Path) -> Option<String> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = rustix::fs::open(path.join(LOCK_FILE), flags, Mode::empty()).ok()?;
-    lines_of(&file).lines().nth(1).map(str::to_owned)
+/// Fails if the root is not the one to whose file rank 0 has added this.
+fn check_opening(path: &Path, opening: u64) -> Result<(), PersistentError> {
+    let (name, flags) = (path.join(LOCK_FILE), OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW);
+    let file = rustix::fs::open(&name, flags, Mode::empty());
+    let file = file.map_err(|errno| system(&name, "open", errno))?;
+    let text = lines_of(&file).map_err(|errno| system(&name, "pread", errno))?;
+    let what = "it is a copy of the root that rank 0 has opened; name the same folder at all \
+                ranks, on a file system that all hosts share";
+    match text.lines().nth(1) {
+        Some(line) if line == opening_line(opening) => Ok(()),
+        _ => Err(refused(path, what)),
+    }
 }
 
 /// What the file of locks says: its holder, and which opening of the root that has.
-fn lines_of(file: &OwnedFd) -> String {
+fn lines_of(file: &OwnedFd) -> Result<String, Errno> {
     let mut bytes = [0; 512];
-    let len = rustix::io::pread(file, &mut bytes, 0).unwrap_or(0);
-    String::from_utf8_lossy(&bytes[..len]).into_owned()
+    let len = retry(|| rustix::io::pread(file, &mut bytes, 0))?;
+    Ok(String::from_utf8_lossy(&bytes[..len]).into_owned())
 }
 
 /// The holder of the root, as its file says; it may be writing that just now.
 fn holder(file: &OwnedFd) -> String {
-    let lines = lines_of(file);
+    let lines = lines_of(file).unwrap_or_default();
     lines.lines().next().filter(|line| !line.is_empty()).unwrap_or("another process").to_owned()
 }
 

@@ -27,6 +27,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
+/// Errors of a key that is in use, and how many are drawn at most.
+const TAKEN: [i32; 2] = [libc::ENOKEY, libc::EKEYREJECTED];
+const KEYS_DRAWN: u32 = 64;
 /// Slots of a queue, and bytes in each: what is larger moves memory of the program directly.
 pub(crate) const TRANSFERS: u32 = 64;
 pub(crate) const TRANSFER_BYTES: usize = 16 << 10;
@@ -278,7 +281,10 @@ pub(crate) struct Memory(pub(crate) Arc<Device>);
 unsafe impl Remote for Memory {
     fn explain(&self) -> String {
         let Device { opened, provider, limits, atomics, .. } = &*self.0;
-        let keys = if opened.chooses_keys() { "the provider's" } else { "random" };
+        let keys = match opened.key_bits() {
+            _ if opened.chooses_keys() => "the provider's".to_owned(),
+            bits => format!("{bits} random bits"),
+        };
         let large = if opened.wants_registered() {
             "larger ones in pieces of that, as the provider wants registered memory"
         } else {
@@ -322,13 +328,24 @@ unsafe impl Remote for Memory {
         _: Option<RemoteKey>,
     ) -> Result<Box<dyn Registration>, RegisterError> {
         let device = &*self.0;
-        let key = crate::join::random().map(u64::from_le_bytes).map_err(|errno| {
-            let errno = errno.raw_os_error();
-            RegisterError::System { call: "getrandom", errno }
-        })?;
-        let (passive, span) = (device.passive.clone(), (memory.base, memory.len));
-        // SAFETY: says the caller.
-        let exposed = unsafe { Exposed::new(&device.opened, passive, span, key) };
+        let span = (memory.base, memory.len);
+        let expose = || {
+            let key = crate::join::random().map(u64::from_le_bytes);
+            let key = key.map_err(|errno| NoAlias::System("getrandom", errno.raw_os_error()))?;
+            // SAFETY: says the caller.
+            unsafe { Exposed::new(&device.opened, device.passive.clone(), span, key) }
+        };
+        let is_taken = |exposed: &Result<Exposed, NoAlias>| {
+            matches!(exposed, Err(NoAlias::System(_, errno)) if TAKEN.contains(errno))
+        };
+        let mut exposed = expose();
+        // Of keys of few bytes, other memory may have the one that was drawn.
+        for _ in 1..KEYS_DRAWN {
+            if !is_taken(&exposed) {
+                break;
+            }
+            exposed = expose();
+        }
         let exposed = exposed.map_err(|why| match why {
             NoAlias::Unfit => RegisterError::Unsupported,
             NoAlias::System(call, errno) => RegisterError::System { call, errno },

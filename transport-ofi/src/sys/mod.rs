@@ -25,4 +25,6 @@ pub(crate) use slots::Slot;
 #[cfg(test)]
 pub(crate) mod here;
 #[cfg(test)]
+pub(crate) use layout::pretended;
+#[cfg(test)]
 mod transfer_tests;

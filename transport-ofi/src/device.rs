@@ -59,8 +59,8 @@ const TCP_COSTS: LayoutCosts = LayoutCosts {
 
 /// The device of a rank.
 pub(crate) struct Device {
-    opened: Opened,
-    passive: Arc<Passive>,
+    pub(crate) opened: Opened,
+    pub(crate) passive: Arc<Passive>,
     provider: String,
     costs: Option<LayoutCosts>,
     /// Where peers are reached.
@@ -168,6 +168,25 @@ impl Device {
         let combining = combining.ok_or(refused(libc::EOPNOTSUPP))?;
         let is_short = combining.len() as u64 <= self.limits.atomic_max;
         if is_short { Ok(combining) } else { Err(refused(libc::EMSGSIZE)) }
+    }
+
+    /// Registers memory with a key that is drawn: once more if other memory has that, as it may
+    /// where keys have few bits.
+    pub(crate) fn drawn(
+        &self,
+        expose: impl Fn(u64) -> Result<Exposed, NoAlias>,
+    ) -> Result<Exposed, NoAlias> {
+        let mut draws = 1;
+        loop {
+            let key = crate::join::random().map(u64::from_le_bytes);
+            let key = key.map_err(|errno| NoAlias::System("getrandom", errno.raw_os_error()))?;
+            match expose(key) {
+                Err(NoAlias::System(_, errno)) if TAKEN.contains(&errno) && draws < KEYS_DRAWN => {
+                    draws += 1;
+                }
+                exposed => return exposed,
+            }
+        }
     }
 
     /// A thread was told that there is no room.
@@ -329,23 +348,10 @@ unsafe impl Remote for Memory {
     ) -> Result<Box<dyn Registration>, RegisterError> {
         let device = &*self.0;
         let span = (memory.base, memory.len);
-        let expose = || {
-            let key = crate::join::random().map(u64::from_le_bytes);
-            let key = key.map_err(|errno| NoAlias::System("getrandom", errno.raw_os_error()))?;
-            // SAFETY: says the caller.
-            unsafe { Exposed::new(&device.opened, device.passive.clone(), span, key) }
-        };
-        let is_taken = |exposed: &Result<Exposed, NoAlias>| {
-            matches!(exposed, Err(NoAlias::System(_, errno)) if TAKEN.contains(errno))
-        };
-        let mut exposed = expose();
-        // Of keys of few bytes, other memory may have the one that was drawn.
-        for _ in 1..KEYS_DRAWN {
-            if !is_taken(&exposed) {
-                break;
-            }
-            exposed = expose();
-        }
+        // SAFETY: says the caller.
+        let expose =
+            |key| unsafe { Exposed::new(&device.opened, device.passive.clone(), span, key) };
+        let exposed = device.drawn(expose);
         let exposed = exposed.map_err(|why| match why {
             NoAlias::Unfit => RegisterError::Unsupported,
             NoAlias::System(call, errno) => RegisterError::System { call, errno },

@@ -781,5 +781,8 @@ pub(crate) const SLOT_BYTES: usize = HEADER + MESSAGE_MAX;
 pub(crate) const SLOTS: u32 = RECEIVES + SENDS;
 
 #[cfg(test)]
+#[path = "port_fault_tests.rs"]
+mod fault_tests;
+#[cfg(test)]
 #[path = "port_tests.rs"]
 mod tests;

@@ -217,7 +217,9 @@ impl State {
     fn read(&mut self, device: &Device) -> bool {
         let Self { slots, direct, told, refused, over } = self;
         let (mut came, mut is_room) = (false, false);
-        for channel in std::iter::once(slots).chain(direct.iter_mut().map(|(_, channel)| channel)) {
+        for channel in
+            std::iter::once(&mut *slots).chain(direct.iter_mut().map(|(_, channel)| channel))
+        {
             if !channel.is_busy() && !*refused {
                 continue;
             }
@@ -477,12 +479,7 @@ impl Told {
     }
 
     /// Has the core hear of a transfer that is over; true if it has something to poll.
-    fn tell(
-        &mut self,
-        device: &Device,
-        under_way: &UnderWay,
-        result: Result<(), Failure>,
-    ) -> bool {
+    fn tell(&mut self, device: &Device, under_way: &UnderWay, result: Result<(), Failure>) -> bool {
         let UnderWay { peer, posted, id, local, is_cut, .. } = *under_way;
         device.ended(1);
         let lane = self.lane(peer);
@@ -714,26 +711,5 @@ unsafe impl Endpoint for Posting {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::error_of;
-    use crate::sys::Failure;
-    use rma_core::transport::{DeviceError, WorldRank};
-
-    #[test]
-    fn only_a_refused_key_is_refused() {
-        let peer = WorldRank(3);
-        let (cut, gone) = (DeviceError::Cancelled(peer), DeviceError::Unreachable(peer));
-        let broken = DeviceError::System { call: "fi_writemsg", errno: libc::EIO };
-        for (code, is_alive, expected) in [
-            (libc::EKEYREJECTED, true, DeviceError::Refused),
-            (libc::ECANCELED, true, cut),
-            (libc::ENOTCONN, true, cut),
-            (libc::EIO, true, broken),
-            (libc::ETIMEDOUT, true, gone),
-            (libc::ECANCELED, false, gone),
-        ] {
-            let failure = Failure { call: "fi_writemsg", code, reason: String::new() };
-            assert_eq!(error_of(peer, is_alive, &failure), expected, "{code} {is_alive}");
-        }
-    }
-}
+#[path = "queue_tests.rs"]
+mod tests;

@@ -78,12 +78,22 @@ impl Opened {
         host: Option<&str>,
         caps: Caps,
     ) -> Result<Self, OfiError> {
+        Self::open_at(library, offer, (host, None), caps)
+    }
+
+    /// As [`open`](Self::open), at that port of the address.
+    pub(crate) fn open_at(
+        library: &Libfabric,
+        offer: &Offer,
+        (host, service): (Option<&str>, Option<&str>),
+        caps: Caps,
+    ) -> Result<Self, OfiError> {
         let asked = match caps {
             Caps::Messages => MSG,
             Caps::Memory => MSG | RMA,
             Caps::Atomics => MSG | RMA | ATOMIC,
         };
-        let found = Found(library.infos_of(offer, host, asked)?);
+        let found = Found(library.infos_of(offer, (host, service), asked)?);
         let (provider, host) = (offer.provider.clone(), host.unwrap_or("any address").to_owned());
         let failed = |failed| refused(library, &provider, &host, failed);
         let info = found.0.first();
@@ -294,8 +304,7 @@ impl Exposed {
         let start = if opened.counts_by_address() { first.expose_provenance() as u64 } else { 0 };
         let (span, access) = ((first.cast_const(), len), REMOTE_READ | REMOTE_WRITE);
         // SAFETY: addresses of the alias, which it keeps wherever it is moved.
-        let region =
-            unsafe { opened.domain.register(span, access, opened.fitting(key), alias) }?;
+        let region = unsafe { opened.domain.register(span, access, opened.fitting(key), alias) }?;
         if opened.modes & MR_ENDPOINT != 0 {
             region.enable_at(&passive.bare)?;
         }

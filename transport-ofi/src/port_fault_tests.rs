@@ -51,7 +51,7 @@ fn an_overrun_queue_is_the_end_of_all_peers() {
     assert_eq!(port.send(OTHER, b"a", b""), Err(SubmitError::PeerFailed(OTHER)));
     let why = "the network ended: fi_cq_read failed (error 268)";
     assert!(port.troubles().contains(why), "{}", port.troubles());
-    // It may leave: there is nobody to be told.
+    // It may leave: no rank is to be told.
     assert!(port.answer_farewells() && port.say_farewell() && port.talk_of_keys());
     assert!(!port.read().news);
 }
@@ -112,7 +112,7 @@ fn a_message_too_long_for_its_slot_does_no_harm_on_tcp() {
     let open = || Opened::open(&library, &offer, Some("127.0.0.1"), Caps::Messages).unwrap();
     let port = port_of(&open(), (ONE, KEY), true);
     let genuine = message(&mut Sealer::new(&KEY, OTHER, ONE), b"text");
-    // tcp ends the connection of who sent the first, and of nobody else.
+    // tcp ends the connection of who sent the first, and no other.
     for message in [vec![7; SLOT_BYTES + 4096], genuine] {
         let (end, mut slots) = open().endpoint((1, SLOT_BYTES + 4096)).unwrap();
         let to = end.insert(port.endpoint.address()).unwrap();
@@ -134,9 +134,9 @@ fn a_message_too_long_for_its_slot_does_no_harm_on_tcp() {
 }
 
 /// A process that is started anew where a rank was: it gets nothing of the job that is left, and
-/// is not taken for the rank, whether it has another key, or the job's and nothing else.
+/// its first messages are not taken for the rank's, whether it has another key or the job's.
 #[test]
-fn who_is_at_the_address_of_a_rank_is_not_that_rank() {
+fn a_process_at_the_address_of_a_rank_is_not_that_rank() {
     let Some((library, offer)) = here::provider("tcp", false) else { return };
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let service = listener.local_addr().unwrap().port().to_string();

@@ -1,10 +1,12 @@
 //! A libfabric that is pretended: what `fi_getinfo` finds is read from records, and tests say what
-//! becomes of each operation, and with which error. So providers that nobody has here are chosen
-//! and opened by the very code that does it elsewhere, and faults come that no network shows here.
+//! becomes of each operation, and with which error. So providers of hardware that is not here are
+//! chosen and opened by the very code that does it elsewhere, and faults come that no network
+//! shows here.
 //!
 //! Its objects are structures of `layout.rs`, with tables of functions of their own, as a
 //! provider's are.
 #![allow(unsafe_code)]
+#![expect(clippy::multiple_unsafe_ops_per_block, reason = "tests, and each is of one object")]
 
 use super::super::library::{Calls, Libfabric};
 use super::*;

@@ -55,7 +55,7 @@ impl Drop for Shared {
     }
 }
 
-/// The number of a port that nobody has.
+/// The number of a port that is free.
 fn unused_port() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port().to_string()

@@ -13,7 +13,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-use wires::ip;
+use wires::Switch;
 
 #[allow(dead_code)] // each test program uses its own part
 mod cut;
@@ -28,8 +28,8 @@ const MARK: &str = "RMA_TEST_MARK";
 
 /// Hosts, the switch between them, and the remote shell that reaches them.
 struct Network {
-    prefix: String,
     shell: PathBuf,
+    _switch: Switch,
     _folder: tempfile::TempDir,
 }
 
@@ -52,34 +52,13 @@ impl Network {
             cpus()
         );
         let (folder, shell) = remote_shell(&script);
-        let network = Network { prefix, shell, _folder: folder };
-        match network.connect() {
-            Ok(()) => Some(network),
+        match Switch::connect(&prefix, &(0..HOSTS).map(Self::address).collect::<Vec<_>>()) {
+            Ok(switch) => Some(Network { shell, _switch: switch, _folder: folder }),
             Err(why) => {
                 println!("skipped: no namespaces of the network: {why}");
                 None
             }
         }
-    }
-
-    fn connect(&self) -> Result<(), String> {
-        let prefix = &self.prefix;
-        ip(&format!("netns add {prefix}-switch"))?;
-        ip(&format!("-n {prefix}-switch link add switch type bridge"))?;
-        ip(&format!("-n {prefix}-switch link set switch up"))?;
-        for host in 0..HOSTS {
-            let address = Self::address(host);
-            let name = format!("{prefix}-{address}");
-            ip(&format!("netns add {name}"))?;
-            ip(&format!(
-                "-n {prefix}-switch link add port{host} type veth peer name end0 netns {name}"
-            ))?;
-            ip(&format!("-n {prefix}-switch link set port{host} master switch up"))?;
-            ip(&format!("-n {name} addr add {address}/24 dev end0"))?;
-            ip(&format!("-n {name} link set lo up"))?;
-            ip(&format!("-n {name} link set end0 up"))?;
-        }
-        Ok(())
     }
 
     /// A job with so many ranks on each host.
@@ -92,16 +71,6 @@ impl Network {
         command.args(["--host-timeout", "600"]);
         command.arg("--ssh-command").arg(&self.shell).stdin(Stdio::null());
         command
-    }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        let hosts = (0..HOSTS).map(Self::address);
-        for of in hosts.chain(["switch".into()]) {
-            // One that is not there is none to be removed.
-            _ = ip(&format!("netns delete {}-{of}", self.prefix));
-        }
     }
 }
 

@@ -91,6 +91,13 @@ fn hosts_without_a_common_file_system_are_refused() {
     drop(Root::open_alone(other.path()).unwrap());
     let different = refused();
     assert!(different.iter().all(|error| error.contains(share)), "{different:?}");
+    // A copy has the key of its original.
+    for file in ["rma-root", "rma-root.lock"] {
+        fs::copy(first.path().join(file), other.path().join(file)).unwrap();
+    }
+    let copied = refused();
+    assert!(copied[0].contains("rank 1 failed"), "{copied:?}");
+    assert!(copied[1].contains("it is a copy of the root that rank 0 has"), "{copied:?}");
 }
 
 /// Elements of an array that all ranks have together.

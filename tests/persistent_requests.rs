@@ -1,8 +1,8 @@
 //! Versions that ranks ask for, and that are made while they go on.
-use persistent_table::{Opened, WORDS, hints, on_ranks, open};
+use persistent_table::{Opened, WORDS, hints, on_ranks, open, open_below};
 use rma::{
-    Assert, DirtyTracking, Error, PersistError, PersistentError, PersistentHints, Rank, RmaError,
-    Universe,
+    Assert, Backing, DirtyTracking, Error, PersistError, PersistentError, PersistentHints,
+    PersistentMemory, Rank, RmaError, Root, Universe,
 };
 use std::path::Path;
 
@@ -173,6 +173,179 @@ fn requests_without_transactions_flush() {
         world.barrier()?;
         Ok(opened.1.free()?)
     });
+}
+
+fn assert_refused<T: core::fmt::Debug>(made: Result<T, PersistentError>, text: &str) {
+    let Err(PersistentError::Arg { what, .. }) = &made else { panic!("{made:?}") };
+    assert!(what.contains(text), "{what}");
+}
+
+/// Opens a window that ranks mean and another one, which each rank but the first takes for it: they
+/// commit both crosswise, wait crosswise, and are refused; both go on, and so does the next job.
+fn assert_told_apart(open: impl Fn(&Universe) -> Result<[Opened; 2], Error> + Sync) {
+    on_ranks(2, |universe| {
+        let world = universe.world();
+        let opened = open(&universe)?;
+        let of = if world.rank() == Rank(0) { [0, 1] } else { [1, 0] };
+        let [first, second] = of.map(|index| &opened[index].0);
+        let different = "for different windows";
+        for (value, both) in (1..).zip(&opened) {
+            put(&universe, both, value)?;
+        }
+        assert_refused(first.commit(world), different);
+        assert_refused(first.request_commit(world).map(drop), different);
+        let requests =
+            opened.each_ref().map(|(memory, _)| memory.request_commit(world).map(Some).unwrap());
+        let [mut left, mut right] = requests;
+        let mut wait = |index| if index == 0 { left.take() } else { right.take() }.unwrap().wait();
+        assert_refused(wait(of[0]), different);
+        assert_refused(wait(of[1]), different);
+        assert_refused(second.commit(world), different);
+        for (memory, _) in &opened {
+            assert_eq!(memory.commit(world)?, Some(2));
+        }
+        opened.into_iter().try_for_each(|(_, window)| Ok(window.free()?))
+    });
+    on_ranks(2, |universe| {
+        for (value, (memory, window)) in (1..).zip(open(&universe)?) {
+            assert_eq!(memory.version(), Some(2));
+            assert_eq!(window.local().load::<u64>(BLOCK)?, value);
+            window.free()?;
+        }
+        Ok(())
+    });
+}
+
+/// Two roots have windows of one name, of which one is a copy of the other: the roots are opened by
+/// all ranks, and the windows crosswise by none.
+#[test]
+fn windows_of_one_name_below_two_roots_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let roots = ["one", "two"].map(|name| folder.path().join(name));
+    std::fs::create_dir(&roots[0]).unwrap();
+    on_ranks(2, |universe| Ok(open(&universe, &roots[0], &hints())?.1.free()?));
+    let copied = std::process::Command::new("cp").arg("-r").args(&roots).status().unwrap();
+    assert!(copied.success());
+    on_ranks(2, |universe| {
+        let world = universe.world();
+        let opened = roots.each_ref().map(|path| Root::open(world, path).unwrap());
+        let root = &opened[usize::from(world.rank() == Rank(1))];
+        let crossed = PersistentMemory::open(root, world, &hints(), WORDS * 8).map(drop);
+        assert_refused(crossed, "different hints or roots");
+        Ok(())
+    });
+    assert_told_apart(|universe| {
+        let [one, two] = roots.each_ref().map(|root| open(universe, root, &hints()));
+        Ok([one?, two?])
+    });
+}
+
+/// So are those of two names below one root that have the same checksum.
+#[test]
+fn windows_of_names_with_one_checksum_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_told_apart(|universe| {
+        let root = Root::open(universe.world(), folder.path())?;
+        let window = |name| open_below(&root, universe, &PersistentHints::name(name));
+        Ok([window("plumless")?, window("buckeroo")?])
+    });
+}
+
+/// Ranks that do not call the same are refused before anything is decided, whether a version was
+/// asked for or not.
+#[test]
+fn ranks_that_commit_request_and_wait_are_refused() {
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Call {
+        Commit,
+        Request,
+        Wait,
+    }
+    use Call::{Commit, Request, Wait};
+    let folder = tempfile::tempdir().unwrap();
+    let newest = on_ranks(2, |universe| {
+        let world = universe.world();
+        let opened = open(&universe, folder.path(), &hints())?;
+        let memory = &opened.0;
+        let mut version = 0;
+        for calls in [Commit, Request, Wait].iter().flat_map(|call| {
+            [[*call, Commit], [*call, Request], [*call, Wait]].into_iter().filter(|[a, b]| a != b)
+        }) {
+            // For a call that waits there is one always.
+            for is_asked in [false, true].into_iter().filter(|is| *is || !calls.contains(&Wait)) {
+                put(&universe, &opened, version + 1)?;
+                let request = is_asked.then(|| memory.request_commit(world)).transpose()?;
+                let made = match calls[usize::from(world.rank() == Rank(1))] {
+                    Commit => memory.commit(world),
+                    Request => memory.request_commit(world).map(|_| None),
+                    Wait => request.unwrap().wait(),
+                };
+                assert_refused(made, "commit, request or wait where others do another");
+                assert_eq!(memory.version(), Some(version), "{calls:?}");
+                version += 1 + u64::from(is_asked);
+                put(&universe, &opened, version)?;
+                assert_eq!(memory.commit(world)?, Some(version), "{calls:?}");
+            }
+        }
+        opened.1.free()?;
+        Ok(version)
+    });
+    assert_holds(folder.path(), &hints(), newest[0], newest[0]);
+}
+
+/// Ranks wait for two versions, of which one is decided: who waits for that hears what became of
+/// it, the other one is refused, and what it waits for is decided by the next commit.
+#[test]
+fn ranks_that_wait_for_different_versions_are_refused() {
+    for first_waits_early in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        on_ranks(2, |universe| {
+            let world = universe.world();
+            let opened = open(&universe, folder.path(), &hints())?;
+            let memory = &opened.0;
+            put(&universe, &opened, 1)?;
+            let early = memory.request_commit(world)?;
+            put(&universe, &opened, 2)?;
+            let late = memory.request_commit(world)?;
+            if (world.rank() == Rank(0)) == first_waits_early {
+                assert_eq!(early.wait()?, Some(1));
+            } else {
+                assert_refused(late.wait(), "wait for different commits");
+            }
+            put(&universe, &opened, 3)?;
+            assert_eq!(memory.commit(world)?, Some(3));
+            Ok(opened.1.free()?)
+        });
+        assert_holds(folder.path(), &hints(), 3, 3);
+    }
+}
+
+/// A rank that cannot meet the others does not know whether they have decided: it makes no version
+/// until the window is opened again, and nothing is asked for any more.
+#[test]
+fn a_rank_that_does_not_hear_of_a_version_opens_the_window_again() {
+    let folder = tempfile::tempdir().unwrap();
+    on_ranks(2, |universe| {
+        let world = universe.world();
+        let opened = open(&universe, folder.path(), &hints())?;
+        put(&universe, &opened, 1)?;
+        opened.0.commit(world)?;
+        put(&universe, &opened, 2)?;
+        let (memory, window) = opened;
+        window.free()?;
+        let request = memory.request_commit(world)?;
+        if world.rank() == Rank(1) {
+            return Ok(());
+        }
+        let waited = request.wait().unwrap_err();
+        assert!(matches!(waited, PersistentError::Collective(_)), "{waited}");
+        let alone = memory.commit_alone().unwrap_err();
+        assert!(matches!(alone, PersistentError::Poisoned { .. }), "{alone}");
+        assert_eq!(Backing::release(&*memory), Ok(()));
+        assert_eq!(memory.version(), Some(1));
+        Ok(())
+    });
+    assert_holds(folder.path(), &hints(), 1, 1);
 }
 
 /// A thread waits for a version while another one commits: one of both is refused where they meet,

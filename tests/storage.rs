@@ -1,4 +1,6 @@
 //! Windows on storage, as a program makes them.
+use core::pin::pin;
+use core::task::{Context, Waker};
 use rma::{
     Assert, DurableBy, ErrorClass, LockKind, OnStorage, Op, Path as Route, PersistError, Rank,
     RmaError, StorageError, StorageFactor, StorageHints, StorageMemory, StoragePart, WindowError,
@@ -403,7 +405,9 @@ fn an_origin_makes_a_target_durable() {
                 request.wait()?;
                 // Two at a time, one of which no thread waits for.
                 drop(window.request_sync_remote(Rank(1))?);
-                window.request_sync_remote(Rank(1))?.wait()?;
+                let mut durable = pin!(window.request_sync_remote(Rank(1))?);
+                let mut context = Context::from_waker(Waker::noop());
+                while durable.as_mut().poll(&mut context)?.is_pending() {}
                 window.request_sync_remote(Rank::NULL)?.wait()?;
                 lock.unlock()?;
                 window.sync_remote(Rank(0))?;

@@ -4,23 +4,25 @@ use std::io::{self, ErrorKind, Write};
 use std::net::{Shutdown, TcpStream};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use crate::bulletin::{self, BulletinWords};
 use crate::codec::{wire_enum, wire_struct};
+use crate::seal::{self, Opener, Sealer, Side, With};
 use crate::serve::Served;
 use crate::start::{Settings, StartError};
 use crate::wire::{
-    self, Challenge, FRAME_MAX, FromLauncher, HELLO_MAX, Hello, Proof, REPLY_MAX, Refusal, Reply,
-    ToLauncher,
+    self, Challenge, FromLauncher, HELLO_MAX, Hello, Proof, REPLY_MAX, Refusal, Reply, ToLauncher,
 };
 
 mod directory;
+mod ear;
 mod managed;
 
+use self::ear::{Ear, End};
 use self::managed::Guarded;
 
 /// How long the whole hello may take: the launcher may be starting a thousand processes.
@@ -126,9 +128,12 @@ pub struct Client {
     /// The process that joined; a fork of it shares the connection.
     pid: u32,
     stream: TcpStream,
-    /// Held from the request to its answer: one exchange at a time.
-    exchange: Mutex<()>,
+    /// Held from the request to its answer: one exchange at a time. What answers are opened by,
+    /// unless the ear has it.
+    exchange: Mutex<Option<Opener>>,
     writing: Turns,
+    /// Whoever has the turn to write has it.
+    sealer: Mutex<Sealer>,
     left: AtomicBool,
     /// How it has left.
     failed: AtomicBool,
@@ -143,124 +148,6 @@ pub struct Client {
     managed: Option<Arc<Guarded>>,
     /// At rank 0 of such a job.
     served: Option<Served>,
-}
-
-/// A thread that reads what the launcher says: it may tell of other hosts, and of where ranks are,
-/// at any time.
-#[derive(Debug)]
-struct Ear {
-    answers: Mutex<mpsc::Receiver<io::Result<FromLauncher>>>,
-    news: Arc<Mutex<News>>,
-}
-
-/// What is done with ranks that are gone.
-type Hear = Box<dyn Fn(Range<u32>, Fate) + Send>;
-
-/// What is done with the card of a rank; `None` says that there will be no further ones.
-type Told = Box<dyn Fn(Option<(u32, &[u8])>) + Send>;
-
-/// Ranks of other hosts that are gone, and where ranks are.
-#[derive(Default)]
-struct News {
-    hear: Option<Hear>,
-    told: Option<Told>,
-    /// The connection has ended, or says what is not understood: nothing more is heard.
-    is_over: bool,
-    /// Those that this rank has not heard of yet.
-    unheard: Vec<(Range<u32>, Fate)>,
-}
-
-impl std::fmt::Debug for News {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("News").field("unheard", &self.unheard).finish_non_exhaustive()
-    }
-}
-
-impl News {
-    fn tell(&mut self, ranks: Range<u32>, fate: Fate) {
-        match &self.hear {
-            Some(hear) => hear(ranks, fate),
-            None => self.unheard.push((ranks, fate)),
-        }
-    }
-}
-
-/// What it means that the connection ends.
-#[derive(Debug)]
-struct End {
-    /// Nothing, if this rank has ended it.
-    is_cut: Arc<AtomicBool>,
-    /// Ranks that cannot be heard of any more.
-    lost: Vec<Range<u32>>,
-    /// Of a launcher of others, which ends the job then.
-    managed: Option<Arc<Guarded>>,
-}
-
-impl End {
-    fn of(is_cut: &Arc<AtomicBool>, job: &Job, managed: Option<&Arc<Guarded>>) -> End {
-        let mut lost = Vec::new();
-        if managed.is_some() {
-            // Rank 0 tells of other hosts, which serves.
-            let here = job.here();
-            lost.extend([0..here.start, here.end..job.size]);
-            lost.retain(|ranks| !ranks.is_empty());
-        }
-        End { is_cut: Arc::clone(is_cut), lost, managed: managed.cloned() }
-    }
-}
-
-impl Ear {
-    /// Of that connection, in a thread.
-    fn start(stream: &TcpStream, end: End) -> Result<Ear, StartError> {
-        let system = |source| StartError::System { call: "starting a thread", source };
-        let stream = stream.try_clone().map_err(system)?;
-        let (sender, answers) = mpsc::channel();
-        let news = Arc::new(Mutex::new(News::default()));
-        let its = Arc::clone(&news);
-        let listen = move || {
-            let is_over = loop {
-                let said = wire::read(&stream, FRAME_MAX);
-                let mut news = its.lock().unwrap_or_else(PoisonError::into_inner);
-                match said {
-                    Ok(FromLauncher::Gone { first, count, fate }) => {
-                        news.tell(first..first.saturating_add(count), fate);
-                        continue;
-                    }
-                    Ok(FromLauncher::Card { rank, ref card }) => {
-                        news.told.iter().for_each(|told| told(Some((rank, card))));
-                        continue;
-                    }
-                    _ => {}
-                }
-                let is_over = said.is_err();
-                if is_over {
-                    news.is_over = true;
-                    news.told.iter().for_each(|told| told(None));
-                }
-                drop(news);
-                let is_heard = sender.send(said).is_ok();
-                if is_over || !is_heard {
-                    break is_over;
-                }
-            };
-            // pairs with the Release store in `cut`.
-            if !is_over || end.is_cut.load(Ordering::Acquire) {
-                return;
-            }
-            let mut news = its.lock().unwrap_or_else(PoisonError::into_inner);
-            end.lost.iter().for_each(|ranks| news.tell(ranks.clone(), Fate::Failed));
-            drop(news);
-            end.managed.iter().for_each(|managed| managed.end_soon());
-        };
-        std::thread::Builder::new().name("rma-launcher".into()).spawn(listen).map_err(system)?;
-        Ok(Ear { answers: Mutex::new(answers), news })
-    }
-
-    fn answer(&self) -> io::Result<FromLauncher> {
-        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        // The thread has told its end, and is gone.
-        answers.recv().unwrap_or_else(|_| Err(ErrorKind::UnexpectedEof.into()))
-    }
 }
 
 impl Drop for Client {
@@ -360,7 +247,7 @@ impl Client {
         if !wire::gather_fits(size, mine.len() as u64) {
             return Err(StartError::TooLarge { requested: mine.len() as u64 });
         }
-        let _exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
         let lost = |source| lost(&self.settings, "exchanged data with every rank", source);
         {
             let _turn = self.writing.take(None);
@@ -368,11 +255,12 @@ impl Client {
             if self.left.load(Ordering::Relaxed) {
                 return Err(StartError::HasLeft { rank });
             }
-            wire::write(&self.stream, &ToLauncher::Gather { mine: mine.to_vec() }).map_err(lost)?;
+            self.send(&ToLauncher::Gather { mine: mine.to_vec() }).map_err(lost)?;
         }
-        let answer = match self.ear.get() {
-            Some(ear) => ear.answer(),
-            None => wire::read(&self.stream, FRAME_MAX),
+        let answer = match (self.ear.get(), &mut *exchange) {
+            (None, Some(opener)) => ear::hear(&self.stream, opener, rank),
+            (Some(ear), _) => ear.answer(),
+            (None, None) => Err(ErrorKind::NotConnected.into()),
         };
         match answer.map_err(lost)? {
             FromLauncher::Gathered { runs } => {
@@ -412,7 +300,7 @@ impl Client {
         }
         let text = text.chars().take(NOTE_MAX).collect();
         // Fails only when the launcher is gone, and then the note is of no use.
-        let _ = wire::write(&self.stream, &ToLauncher::Note { text });
+        let _ = self.send(&ToLauncher::Note { text });
     }
 
     /// Tells the launcher that this rank leaves, in order or (`failed`) because of an error.
@@ -467,9 +355,20 @@ impl Client {
         news.hear = Some(Box::new(hear));
     }
 
-    /// Writes a message unless that takes longer than [`LEAVE_TIMEOUT`].
+    /// A message with its seal; the caller has the turn to write it.
+    fn sealed(&self, message: &ToLauncher) -> io::Result<Vec<u8>> {
+        let frame = wire::encode(message)?;
+        Ok(self.sealer.lock().unwrap_or_else(PoisonError::into_inner).seal(frame))
+    }
+
+    /// Writes a message; the caller has the turn.
+    fn send(&self, message: &ToLauncher) -> io::Result<()> {
+        (&self.stream).write_all(&self.sealed(message)?)
+    }
+
+    /// The same, unless that takes longer than [`LEAVE_TIMEOUT`].
     fn send_soon(&self, message: &ToLauncher) -> bool {
-        let Ok(frame) = wire::encode(message) else { return false };
+        let Ok(frame) = self.sealed(message) else { return false };
         let (mut frame, deadline) = (&frame[..], Instant::now() + LEAVE_TIMEOUT);
         while !frame.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -580,15 +479,25 @@ fn greet(
     stream.set_read_timeout(None).map_err(lost)?;
     stream.set_write_timeout(None).map_err(lost)?;
     let is_cut = Arc::<AtomicBool>::default();
-    let ear = || Ear::start(&stream, End::of(&is_cut, &job, managed));
-    let ear = (job.host.is_some() || managed.is_some()).then(ear).transpose()?;
+    let nonces = [&challenge.nonce, &hello.nonce];
+    let (sealer, opener) =
+        seal::pair(&settings.secret.0, With::Rank(job.rank), nonces, Side::Other);
+    let mut opener = Some(opener);
+    let ear = match opener.take_if(|_| job.host.is_some() || managed.is_some()) {
+        Some(opener) => {
+            let end = End::of(&is_cut, &job, managed);
+            Some(Ear::start(&stream, job.rank, opener, end)?)
+        }
+        None => None,
+    };
     Ok(Client {
         settings: settings.clone(),
         job,
         pid: hello.pid,
         stream,
-        exchange: Mutex::new(()),
+        exchange: Mutex::new(opener),
         writing: Turns::default(),
+        sealer: Mutex::new(sealer),
         left: AtomicBool::new(false),
         failed: AtomicBool::new(false),
         departed: AtomicBool::new(false),
@@ -620,54 +529,35 @@ fn end_with_parent() -> Result<(), StartError> {
 mod tests {
     use super::*;
     use crate::start::Secret;
+    use crate::wire::FRAME_MAX;
     use std::net::TcpListener;
 
     fn is_shareable<T: Send + Sync>() {}
-
-    /// An ear whose connection has ended: what it tells, until its thread is gone.
-    fn ended(is_cut: bool, hears_before: bool) -> Vec<(Range<u32>, Fate)> {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (server, _) = listener.accept().unwrap();
-        let is_cut = Arc::new(AtomicBool::new(is_cut));
-        let end = End { is_cut, lost: vec![0..2, 3..4], managed: None };
-        let ear = Ear::start(&stream, end).unwrap();
-        let (sender, heard) = mpsc::channel();
-        let hear = Box::new(move |ranks, fate| sender.send((ranks, fate)).unwrap());
-        if hears_before {
-            ear.news.lock().unwrap().hear = Some(hear);
-            drop(server);
-            assert!(ear.answer().is_err());
-            while Arc::strong_count(&ear.news) > 1 {
-                std::thread::yield_now();
-            }
-        } else {
-            drop(server);
-            while Arc::strong_count(&ear.news) > 1 {
-                std::thread::yield_now();
-            }
-            ear.news.lock().unwrap().unheard.drain(..).for_each(|(ranks, fate)| hear(ranks, fate));
-        }
-        drop(ear);
-        heard.try_iter().collect()
-    }
-
-    #[test]
-    fn ranks_that_cannot_be_heard_of_any_more_are_lost_unless_this_one_leaves() {
-        let lost = [(0..2, Fate::Failed), (3..4, Fate::Failed)];
-        for hears_before in [true, false] {
-            assert_eq!(ended(false, hears_before), lost);
-            assert_eq!(ended(true, hears_before), []);
-        }
-    }
 
     fn settings(listener: &TcpListener) -> Settings {
         let bootstrap = listener.local_addr().unwrap();
         Settings { bootstrap, rank: 1, secret: Secret([7; 32]), bulletin: None }
     }
 
+    /// Its end of a connection.
+    struct Launcher {
+        stream: TcpStream,
+        sealer: Sealer,
+        opener: Opener,
+    }
+
+    impl Launcher {
+        fn hear(&mut self) -> io::Result<ToLauncher> {
+            seal::read(&self.stream, FRAME_MAX, &mut self.opener)
+        }
+
+        fn sealed(&mut self, message: &FromLauncher) -> Vec<u8> {
+            self.sealer.seal(wire::encode(message).unwrap())
+        }
+    }
+
     /// A launcher that answers one hello, with the secret it is given.
-    fn launcher(listener: TcpListener, secret: [u8; 32], rank: u32) -> TcpStream {
+    fn launcher(listener: TcpListener, secret: [u8; 32], rank: u32) -> Launcher {
         let (stream, _) = listener.accept().unwrap();
         let challenge = Challenge { magic: wire::MAGIC, version: wire::VERSION, nonce: [3; 32] };
         wire::write(&stream, &challenge).unwrap();
@@ -686,10 +576,12 @@ mod tests {
         };
         let mac = wire::launcher_mac(&secret, &[3; 32], &hello.nonce, &job);
         wire::write(&stream, &Reply::Welcome { mac: mac.0, job }).unwrap();
-        stream
+        let nonces = [&[3; 32], &hello.nonce];
+        let (sealer, opener) = seal::pair(&secret, With::Rank(rank), nonces, Side::Launcher);
+        Launcher { stream, sealer, opener }
     }
 
-    fn against(secret: [u8; 32], rank: u32) -> (Result<Client, StartError>, TcpStream) {
+    fn against(secret: [u8; 32], rank: u32) -> (Result<Client, StartError>, Launcher) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let settings = settings(&listener);
         let server = std::thread::spawn(move || launcher(listener, secret, rank));
@@ -722,33 +614,68 @@ mod tests {
 
     #[test]
     fn leaving_is_said_once_and_ends_exchanges() {
-        let (client, stream) = against([7; 32], 1);
+        let (client, mut launcher) = against([7; 32], 1);
         let client = client.unwrap();
         client.missed(7);
         client.missed(8);
         client.leave(true);
         client.leave(false);
-        let said: ToLauncher = wire::read(&stream, FRAME_MAX).unwrap();
+        let said = launcher.hear().unwrap();
         assert_eq!(said, ToLauncher::Leave { failed: true, missed: Some(7) });
-        let end = wire::read::<ToLauncher>(&stream, FRAME_MAX).unwrap_err();
+        let end = launcher.hear().unwrap_err();
         assert_eq!(end.kind(), ErrorKind::UnexpectedEof);
         assert!(matches!(client.all_gather(b"x"), Err(StartError::HasLeft { rank: 1 })));
     }
 
     #[test]
     fn leaving_frees_a_thread_that_waits_in_an_exchange() {
-        let (client, stream) = against([7; 32], 1);
+        let (client, mut launcher) = against([7; 32], 1);
         let client = client.unwrap();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| client.all_gather(b"mine"));
-            let said: ToLauncher = wire::read(&stream, FRAME_MAX).unwrap();
-            assert_eq!(said, ToLauncher::Gather { mine: b"mine".to_vec() });
+            assert_eq!(launcher.hear().unwrap(), ToLauncher::Gather { mine: b"mine".to_vec() });
             client.leave(true);
-            let said: ToLauncher = wire::read(&stream, FRAME_MAX).unwrap();
-            assert_eq!(said, ToLauncher::Leave { failed: true, missed: None });
-            drop(stream);
+            let left = ToLauncher::Leave { failed: true, missed: None };
+            assert_eq!(launcher.hear().unwrap(), left);
+            drop(launcher);
             assert!(matches!(waiting.join().unwrap(), Err(StartError::Lost { .. })));
         });
+    }
+
+    fn gathered(what: &[u8]) -> FromLauncher {
+        FromLauncher::Gathered { runs: vec![(2, what.to_vec())] }
+    }
+
+    /// What a rank is answered that asks, if the launcher says that.
+    fn answered(
+        client: &Client,
+        launcher: &mut Launcher,
+        answer: &[u8],
+    ) -> Result<Vec<(u32, Vec<u8>)>, StartError> {
+        std::thread::scope(|scope| {
+            let asks = scope.spawn(|| client.all_gather(b"mine"));
+            assert_eq!(launcher.hear().unwrap(), ToLauncher::Gather { mine: b"mine".to_vec() });
+            launcher.stream.write_all(answer).unwrap();
+            asks.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn answers_that_are_not_the_launchers_are_refused_and_counted() {
+        let (client, mut launcher) = against([7; 32], 1);
+        let client = client.unwrap();
+        let first = launcher.sealed(&gathered(b"first"));
+        assert_eq!(answered(&client, &mut launcher, &first).unwrap(), [(2, b"first".to_vec())]);
+        // Sent again, twice; then the right one.
+        let second = launcher.sealed(&gathered(b"second"));
+        let all = [&first, &first, &second].map(Vec::as_slice).concat();
+        assert_eq!(answered(&client, &mut launcher, &all).unwrap(), [(2, b"second".to_vec())]);
+        assert_eq!(client.exchange.lock().unwrap().as_ref().unwrap().refused(), 2);
+        let made_up = wire::encode(&gathered(b"made up")).unwrap();
+        let lost = answered(&client, &mut launcher, &made_up).unwrap_err();
+        let StartError::Lost { source, .. } = &lost else { panic!("{lost}") };
+        let text = source.to_string();
+        assert!(text.contains("a message is not of the other end (3 refused"), "{text}");
     }
 
     #[test]

@@ -36,9 +36,10 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", value_parser = parse_joins)]
     joins: u32,
 
-    /// Where they join; port 0 is any that is free, which is said with --quiet, too
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:0")]
-    listen: SocketAddr,
+    /// Where they join; port 0 is any that is free, which is said with --quiet, too [default: all
+    /// addresses of this machine, and such a port]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
 
     /// What hosts have to know: a file of 32 bytes or more, that no other user may read
     #[arg(long, value_name = "FILE")]
@@ -62,7 +63,7 @@ impl Serve {
 
 /// Joins the job of an `rma-run serve`, and starts its ranks of this host
 #[derive(Debug, Parser)]
-#[command(name = "rma-run join", max_term_width = 100)]
+#[command(name = "rma-run join", bin_name = "rma-run join", max_term_width = 100)]
 pub(crate) struct JoinJob {
     /// Where rma-run serve waits for hosts
     #[arg(value_name = "HOST:PORT")]
@@ -150,6 +151,7 @@ fn served(asked: Serve, further: Vec<Further>) -> Result<ExitCode, ExitCode> {
         ExitCode::from(error.exit_code())
     };
     let started = Instant::now();
+    let listen = listen.unwrap_or_else(JoinPort::anywhere);
     let is_any = listen.port() == 0;
     let port = JoinPort::open(listen, secret).map_err(failed)?;
     let say = |text: &str| {
@@ -157,6 +159,7 @@ fn served(asked: Serve, further: Vec<Further>) -> Result<ExitCode, ExitCode> {
             complain(&text);
         }
     };
+    port.caution().into_iter().for_each(say);
     let hosts = if joins == 1 { "1 host".to_owned() } else { format!("{joins} hosts") };
     let (address, file) = (port.address(), secret_file.display());
     let waiting = format!("waiting for {hosts}: `rma-run join {address} --secret-file {file}`");
@@ -195,7 +198,7 @@ mod tests {
             "-n",
         ];
         let asked = Serve::try_parse_from(line).unwrap();
-        assert_eq!((asked.joins, asked.listen.port(), asked.cli.ranks), (2, 0, Some(3)));
+        assert_eq!((asked.joins, asked.listen, asked.cli.ranks), (2, None, Some(3)));
         assert_eq!(asked.cli.command, ["prog", "-n"]);
         for missing in [["--joins", "2"], ["--secret-file", "s"]] {
             let line = [&["rma-run serve"], &missing[..], &["-n", "3", "prog"]].concat();

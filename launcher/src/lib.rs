@@ -41,9 +41,10 @@
 //! The secret itself never travels, and stands in no environment: the first that reads a rank's
 //! pipe has it, and what a rank starts later has not. Both sides contribute a nonce, so nothing
 //! recorded can be played again; a caller without the secret is refused, costs the launcher a
-//! bounded amount of memory, and does not disturb the job. Later frames carry no proof of their
-//! own: on loop-back, a process that could change them could also read the secret from the rank's
-//! memory.
+//! bounded amount of memory, and does not disturb the job. Each frame behind the hello ends with a
+//! number and a checksum (`seal.rs`), by a key of the connection, the rank and the direction: one
+//! that was altered, made up or sent before is refused and counted, and where one is missing, or
+//! 100 were refused, the connection ends.
 //!
 //! # Which process notices what
 //!
@@ -81,6 +82,7 @@ macro_rules! debug_as_display {
 }
 use debug_as_display;
 
+mod addresses;
 mod bulletin;
 mod cards;
 mod client;
@@ -94,6 +96,7 @@ mod pmi;
 mod rumours;
 #[cfg(feature = "server")]
 pub mod run;
+mod seal;
 mod serve;
 mod start;
 mod wire;

@@ -4,24 +4,25 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
-use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::addresses;
 use crate::cards::Cards;
 use crate::client::{Fate, Host, Job, SettingSource};
 use crate::codec::Wire;
 use crate::gather::{Answer, Gather};
 use crate::notes::Notes;
 use crate::rumours::{Message, Rumours};
+use crate::seal::{self, FramePart, Opener, SEAL, Sealer, SharedFrame, Side, With};
 use crate::start::Secret;
 use crate::wire::{
-    self, Challenge, FRAME_MAX, Frame, FromLauncher, HELLO_MAX, Hello, Nonce, Proof, Refusal,
-    Reply, ToLauncher,
+    self, Challenge, FRAME_MAX, FromLauncher, HELLO_MAX, Hello, Nonce, Proof, Refusal, Reply,
+    ToLauncher,
 };
 
 /// How long ranks may take to come, all of which have met before; and a caller, to say hello.
@@ -84,7 +85,7 @@ impl Door {
         let here = self.address()?;
         let mut addresses = Vec::new();
         if self.nodes.len() > 1 {
-            let own = own_addresses().into_iter().take(ADDRESSES);
+            let own = addresses::own().into_iter().take(ADDRESSES);
             addresses.extend(own.map(|address| SocketAddr::from((address, here.port()))));
         }
         addresses.push(here);
@@ -116,40 +117,6 @@ impl Door {
     }
 }
 
-/// Addresses of this machine, but loop-back.
-fn own_addresses() -> Vec<Ipv4Addr> {
-    let table = std::fs::read_to_string("/proc/net/fib_trie").unwrap_or_default();
-    let own = local_in(&table);
-    if !own.is_empty() {
-        return own;
-    }
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let found = (name.trim(), 0).to_socket_addrs().map(Vec::from_iter).unwrap_or_default();
-    let addresses = found.into_iter().filter_map(|address| match address.ip() {
-        IpAddr::V4(address) if !address.is_loopback() => Some(address),
-        _ => None,
-    });
-    addresses.collect()
-}
-
-/// Those of `/proc/net/fib_trie`, where a line `|-- ADDRESS` is followed by what kind it is.
-fn local_in(table: &str) -> Vec<Ipv4Addr> {
-    let mut found: Vec<Ipv4Addr> = Vec::new();
-    let mut last = None;
-    for line in table.lines().map(str::trim) {
-        if let Some(address) = line.strip_prefix("|-- ") {
-            last = address.parse::<Ipv4Addr>().ok();
-        } else if line.starts_with("/32 host LOCAL")
-            && let Some(address) = last
-            && !address.is_loopback()
-            && !found.contains(&address)
-        {
-            found.push(address);
-        }
-    }
-    found
-}
-
 /// A process that is connected.
 #[derive(Debug)]
 struct Caller {
@@ -160,7 +127,7 @@ struct Caller {
     /// Bytes of that which were taken.
     taken: usize,
     /// Frames that are not written yet, and how much of the first one is.
-    output: VecDeque<Frame>,
+    output: VecDeque<FramePart>,
     written: usize,
     /// To be dropped when all is written.
     is_over: bool,
@@ -175,7 +142,7 @@ enum Stage {
     /// It knows the secret, and waits for its part of the job.
     Guest { nonce: Nonce, hello: Hello },
     /// A rank of the job.
-    Rank { rank: u32, has_left: bool },
+    Rank { rank: u32, has_left: bool, seals: Box<(Sealer, Opener)>, refused: u64 },
 }
 
 struct Server {
@@ -299,8 +266,8 @@ impl Server {
             if caller.is_over {
                 return;
             }
-            let taken = match caller.stage {
-                Stage::Stranger { nonce } => match caller.take(HELLO_MAX) {
+            let taken = match &mut caller.stage {
+                &mut Stage::Stranger { nonce } => match caller.take(HELLO_MAX) {
                     Ok(Some(hello)) => {
                         self.admit(at, nonce, hello);
                         continue;
@@ -309,7 +276,7 @@ impl Server {
                 },
                 // It waits for an answer.
                 Stage::Guest { .. } => return,
-                Stage::Rank { rank, has_left } => match caller.take(FRAME_MAX) {
+                &mut Stage::Rank { rank, has_left, .. } => match caller.take_sealed() {
                     Ok(Some(said)) => {
                         self.listen(at, rank, has_left, said);
                         continue;
@@ -317,8 +284,12 @@ impl Server {
                     taken => taken.map(drop),
                 },
             };
-            if taken.is_err() {
-                self.callers[at].is_gone = true;
+            if let Err(error) = taken {
+                let caller = &mut self.callers[at];
+                caller.is_gone = true;
+                if let Stage::Rank { rank, .. } = caller.stage {
+                    self.note(&format!("rank {rank} is not heard any more: {error}"));
+                }
             }
             return;
         }
@@ -355,8 +326,11 @@ impl Server {
             };
             let job = job(rank, self.size, host);
             let mac = wire::launcher_mac(&self.secret.0, nonce, &hello.nonce, &job);
+            let nonces = [nonce, &hello.nonce];
+            let seals = seal::pair(&self.secret.0, With::Rank(rank), nonces, Side::Launcher);
             caller.send(&Reply::Welcome { mac: mac.0, job });
-            caller.stage = Stage::Rank { rank, has_left: false };
+            let seals = Box::new(seals);
+            caller.stage = Stage::Rank { rank, has_left: false, seals, refused: 0 };
             let messages = self.rumours.joined(rank);
             self.pass_on(messages);
         }
@@ -380,7 +354,9 @@ impl Server {
             }
             ToLauncher::Note { text } if !has_left => self.note(&text),
             ToLauncher::Leave { failed, missed } if !has_left => {
-                self.callers[at].stage = Stage::Rank { rank, has_left: true };
+                if let Stage::Rank { has_left, .. } = &mut self.callers[at].stage {
+                    *has_left = true;
+                }
                 let answer = self.gather.handle_gone(rank);
                 self.answer(answer);
                 if failed {
@@ -404,11 +380,11 @@ impl Server {
         let rank = match &self.callers[at].stage {
             Stage::Stranger { .. } => return,
             Stage::Guest { hello, .. } => hello.rank,
-            Stage::Rank { rank, has_left: true } => {
+            Stage::Rank { rank, has_left: true, .. } => {
                 let messages = self.rumours.disconnected(*rank);
                 return self.pass_on(messages);
             }
-            Stage::Rank { rank, has_left: false } => *rank,
+            Stage::Rank { rank, .. } => *rank,
         };
         let answer = self.gather.handle_gone(rank);
         self.answer(answer);
@@ -448,12 +424,11 @@ impl Server {
     }
 
     fn tell(&mut self, ranks: &[u32], message: &FromLauncher) {
-        let Ok(frame) = wire::encode(message) else { return };
-        let frame = Arc::new(frame);
+        let Ok(frame) = SharedFrame::of(message) else { return };
         for caller in &mut self.callers {
-            let Stage::Rank { rank, .. } = caller.stage else { continue };
-            if ranks.binary_search(&rank).is_ok() {
-                caller.output.push_back(Arc::clone(&frame));
+            let Stage::Rank { rank, seals, .. } = &mut caller.stage else { continue };
+            if ranks.binary_search(rank).is_ok() {
+                caller.output.extend(seals.0.seal_shared(&frame));
             }
         }
     }
@@ -551,9 +526,27 @@ impl Caller {
         Ok(Some(message))
     }
 
+    /// The next message of a rank, if all of it is there; those that are refused are left out.
+    fn take_sealed(&mut self) -> io::Result<Option<ToLauncher>> {
+        let Stage::Rank { rank, seals, refused, .. } = &mut self.stage else { return Ok(None) };
+        loop {
+            let Some(body) = wire::whole(&self.input[self.taken..], FRAME_MAX + SEAL)? else {
+                return Ok(None);
+            };
+            self.taken += 4 + body.len();
+            let message = seals.1.open(body);
+            if let Some(note) = seals.1.note(refused) {
+                say(&format!("rank {rank}: {note}"));
+            }
+            if let Some(message) = message? {
+                return wire::decode(message).map(Some);
+            }
+        }
+    }
+
     fn send<T: Wire>(&mut self, message: &T) {
         match wire::encode(message) {
-            Ok(frame) => self.output.push_back(Arc::new(frame)),
+            Ok(frame) => self.output.push_back(FramePart::Own(frame)),
             Err(_) => self.is_gone = true,
         }
     }
@@ -566,10 +559,11 @@ impl Caller {
     /// Writes what can be written.
     fn write(&mut self) {
         while let Some(frame) = self.output.front().filter(|_| !self.is_gone) {
-            match self.stream.write(&frame[self.written..]) {
+            let bytes = frame.as_ref();
+            match self.stream.write(&bytes[self.written..]) {
                 Ok(count @ 1..) => {
                     self.written += count;
-                    if self.written == frame.len() {
+                    if self.written == bytes.len() {
                         self.output.pop_front();
                         self.written = 0;
                     }
@@ -587,158 +581,5 @@ impl Caller {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Client;
-    use crate::start::{Settings, StartError};
-    use std::sync::mpsc::{Receiver, channel};
-
-    /// A server of ranks on those nodes, and how ranks reach it; word comes when it ends the job.
-    fn server(nodes: Vec<Range<u32>>) -> (Served, impl Fn(u32) -> Settings, Receiver<()>) {
-        let door = Door::open(nodes).unwrap();
-        let (bootstrap, secret) = (door.address().unwrap(), door.secret());
-        let (sender, aborted) = channel();
-        let abort = move || sender.send(()).unwrap();
-        let served = door.serve(Box::new(abort)).unwrap();
-        let settings =
-            move |rank| Settings { bootstrap, rank, secret: Secret(secret), bulletin: None };
-        (served, settings, aborted)
-    }
-
-    fn node(ranks: Range<u32>) -> Vec<Range<u32>> {
-        std::iter::once(ranks).collect()
-    }
-
-    /// Joins as all of these ranks at once: some wait for others.
-    fn joined(ranks: Range<u32>, settings: impl Fn(u32) -> Settings) -> Vec<Client> {
-        let joining = ranks.map(|rank| {
-            let settings = settings(rank);
-            std::thread::spawn(move || Client::greeted(&settings).unwrap())
-        });
-        let joining: Vec<_> = joining.collect();
-        joining.into_iter().map(|client| client.join().unwrap()).collect()
-    }
-
-    #[test]
-    fn ranks_exchange_and_leave() {
-        let (served, settings, aborted) = server(node(0..3));
-        let clients = joined(0..3, settings);
-        std::thread::scope(|scope| {
-            for client in &clients {
-                scope.spawn(|| {
-                    let mine = client.job().rank.to_le_bytes();
-                    let said = client.all_gather(&mine).unwrap();
-                    assert_eq!(said, [0u32, 1, 2].map(|rank| (1, rank.to_le_bytes().to_vec())));
-                });
-            }
-        });
-        clients.iter().for_each(|client| client.leave(false));
-        served.join();
-        assert!(aborted.recv().is_err(), "nobody ended the job");
-    }
-
-    #[test]
-    fn another_secret_and_a_taken_rank_are_refused() {
-        let (served, settings, _aborted) = server(node(0..1));
-        let wrong = Settings { secret: Secret([1; 32]), ..settings(0) };
-        let refused = Client::greeted(&wrong).unwrap_err();
-        assert!(matches!(refused, StartError::Unknown { rank: 0, .. }), "{refused}");
-        let client = Client::greeted(&settings(0)).unwrap();
-        for (rank, why) in [(0, Refusal::RankTaken), (7, Refusal::RankOutOfRange { size: 1 })] {
-            let refused = Client::greeted(&settings(rank)).unwrap_err();
-            let StartError::Refused { why: said, .. } = refused else { panic!("{refused}") };
-            assert_eq!(said, why);
-        }
-        client.leave(false);
-        served.join();
-    }
-
-    #[test]
-    fn a_rank_that_is_lost_ends_exchanges_and_then_the_job() {
-        let (served, settings, aborted) = server(node(0..2));
-        let mut clients = joined(0..2, settings);
-        drop(clients.pop());
-        let error = clients[0].all_gather(b"mine").unwrap_err();
-        assert!(matches!(error, StartError::Broken { rank: 1 }), "{error}");
-        aborted.recv().unwrap();
-        served.join();
-    }
-
-    #[test]
-    fn nodes_hear_of_each_other() {
-        let (served, settings, _aborted) = server(vec![0..2, 2..3]);
-        let clients = joined(0..3, settings);
-        let hosts = clients.iter().map(|client| client.job().host.clone().unwrap());
-        let hosts: Vec<_> = hosts.map(|host| (host.range(), host.address)).collect();
-        let here = "127.0.0.1".to_owned();
-        assert_eq!(hosts, [(0..2, here.clone()), (0..2, here.clone()), (2..3, here)]);
-        assert_eq!(clients[0].job().config[0].1, "ofi");
-        let (sender, gone) = channel();
-        clients[2].on_gone(move |ranks, fate| sender.send((ranks, fate)).unwrap());
-        clients[1].leave(false);
-        clients[1].departed(Fate::Holding);
-        assert_eq!(gone.recv().unwrap(), (1..2, Fate::Holding));
-        clients[0].leave(true);
-        assert_eq!(gone.recv().unwrap(), (0..1, Fate::Failed));
-        clients[2].leave(true);
-        drop(clients);
-        served.join();
-    }
-
-    #[test]
-    fn strangers_hold_up_no_rank() {
-        let (served, settings, _aborted) = server(node(0..1));
-        let port = settings(0).bootstrap;
-        let mut idle: Vec<TcpStream> =
-            (0..STRANGERS * 2).map(|_| TcpStream::connect(port).unwrap()).collect();
-        let mut flood = TcpStream::connect(port).unwrap();
-        // What is refused is refused soon; the rest may find the connection closed.
-        let _ = flood.write_all(&[0xff; 1 << 20]);
-        let client = joined(0..1, settings).pop().unwrap();
-        assert_eq!(client.all_gather(b"x").unwrap(), [(1, b"x".to_vec())]);
-        let mut end = Vec::new();
-        // The oldest was told a challenge at most, and then dropped.
-        let _ = idle[0].read_to_end(&mut end);
-        client.leave(false);
-        served.join();
-    }
-
-    /// A rank that waits until it is known how ranks of other nodes reach its host.
-    #[test]
-    fn strangers_drive_out_no_rank_that_waits() {
-        let (served, settings, aborted) = server(vec![0..1, 1..2]);
-        let Settings { bootstrap, secret, .. } = settings(0);
-        let waits = TcpStream::connect(bootstrap).unwrap();
-        let challenge: Challenge = wire::read(&waits, HELLO_MAX).unwrap();
-        let mut hello =
-            Hello { version: wire::VERSION, rank: 0, pid: 1, nonce: [7; 32], mac: [0; 32] };
-        hello.mac = wire::rank_mac(&secret.0, &challenge.nonce, &hello).0;
-        wire::write(&waits, &hello).unwrap();
-        // Heard after that.
-        let again = Client::greeted(&settings(0)).unwrap_err();
-        assert!(matches!(again, StartError::Refused { why: Refusal::RankTaken, .. }), "{again}");
-        let mut idle: Vec<TcpStream> =
-            (0..STRANGERS * 2).map(|_| TcpStream::connect(bootstrap).unwrap()).collect();
-        // The oldest was told a challenge, and then dropped.
-        let _ = idle[0].read_to_end(&mut Vec::new());
-        let other = joined(1..2, &settings).pop().unwrap();
-        let reply: Reply = wire::read(&waits, FRAME_MAX).unwrap();
-        assert!(matches!(reply, Reply::Welcome { .. }), "{reply:?}");
-        wire::write(&waits, &ToLauncher::Leave { failed: false, missed: None }).unwrap();
-        other.leave(false);
-        drop((waits, other));
-        served.join();
-        assert!(aborted.recv().is_err(), "nobody ended the job");
-    }
-
-    #[test]
-    fn addresses_of_this_machine_are_read_from_its_routes() {
-        let table = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 0.0.0.0\n        /0 universe UNICAST\n\
-                     \x20    |-- 10.0.0.0\n        /24 link UNICAST\n     |-- 10.0.0.2\n\
-                     \x20       /32 host LOCAL\n     |-- 10.0.0.255\n        /32 link BROADCAST\n\
-                     \x20    |-- 127.0.0.1\n        /32 host LOCAL\nLocal:\n     |-- 10.0.0.2\n\
-                     \x20       /32 host LOCAL\n";
-        assert_eq!(local_in(table), [Ipv4Addr::new(10, 0, 0, 2)]);
-        assert_eq!(local_in("nonsense"), Vec::<Ipv4Addr>::new());
-    }
-}
+#[path = "serve_tests.rs"]
+mod tests;

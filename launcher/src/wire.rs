@@ -10,11 +10,12 @@ use hmac_sha256::HMAC;
 use crate::Job;
 use crate::client::Fate;
 use crate::codec::{Wire, wire_enum, wire_struct};
+use crate::seal::SharedFrame;
 
 /// First bytes of every bootstrap connection, sent by the launcher.
 pub(crate) const MAGIC: [u8; 8] = *b"rma-boot";
 /// Changes whenever a message does, or what ranks write into their bulletins.
-pub(crate) const VERSION: u16 = 12;
+pub(crate) const VERSION: u16 = 13;
 /// Largest frame before the other side has proved its identity, in bytes.
 pub(crate) const HELLO_MAX: usize = 1024;
 /// Largest frame that ends the hello, in bytes: it tells of the job.
@@ -120,7 +121,7 @@ pub(crate) fn admit(
 }
 
 /// A frame on its way to a rank, shared by all that get the same.
-pub(crate) type Frame = Arc<Vec<u8>>;
+pub(crate) type Frame = Arc<SharedFrame>;
 
 /// From a rank, after the hello.
 #[derive(Debug, PartialEq)]
@@ -256,9 +257,7 @@ pub(crate) fn encode_within<T: Wire>(message: &T, max: usize) -> io::Result<Vec<
     let mut frame = vec![0; 4];
     message.put(&mut frame);
     let len = frame.len() - 4;
-    if len > max {
-        return Err(too_long(len, max));
-    }
+    is_within(len, max)?;
     frame[..4].copy_from_slice(&(len as u32).to_le_bytes());
     Ok(frame)
 }
@@ -266,7 +265,12 @@ pub(crate) fn encode_within<T: Wire>(message: &T, max: usize) -> io::Result<Vec<
 /// The length that a frame announces, if it is at most `max`.
 pub(crate) fn announced(prefix: [u8; 4], max: usize) -> io::Result<usize> {
     let len = u32::from_le_bytes(prefix) as usize;
-    if len > max { Err(too_long(len, max)) } else { Ok(len) }
+    is_within(len, max).map(|()| len)
+}
+
+/// An error if a message of `len` bytes is longer than `max`.
+pub(crate) fn is_within(len: usize, max: usize) -> io::Result<()> {
+    if len > max { Err(too_long(len, max)) } else { Ok(()) }
 }
 
 /// The body of the frame at the beginning of `input`, if all of it is there.

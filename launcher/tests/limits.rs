@@ -106,6 +106,44 @@ fn a_machine_that_has_ipv6_alone_is_told_so() {
     assert!(text.contains("by IPv6 (::1) alone") && text.contains("127.0.0.1/8 dev lo"), "{text}");
 }
 
+/// Hosts reach such a machine by its addresses of IPv6; those of IPv4 are none.
+#[test]
+fn a_machine_that_has_ipv6_alone_serves_there() {
+    const ALONE: &str = "ip link set lo up && ip link add end0 type veth peer name end1 &&
+        ip link set end0 up && ip link set end1 up && ip -6 addr add 2001:db8::1/64 dev end0 nodad";
+    let test = "a_machine_that_has_ipv6_alone_serves_there";
+    if !permitted(test, &format!("unshare -n sh -c '{ALONE}'")) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "x".repeat(32)).unwrap();
+    std::fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let secret = secret.display();
+    let run = |script: &str| {
+        let mut command = Command::new("unshare");
+        let script = format!("{ALONE}; {script}");
+        command.args(["-n", "sh", "-c", &script, env!("CARGO_BIN_EXE_rma-run")]);
+        let output = command.output().unwrap();
+        (output.status.code(), stdout(&output), stderr(&output))
+    };
+    let serve = format!("serve --joins 1 --secret-file {secret} -n 2 --oversubscribe echo ran");
+    let script = format!(
+        "\"$0\" {serve} 2> {0}/said & serve=$!
+         until grep -q 'rma-run join' {0}/said; do sleep 0.01; done
+         port=$(sed -n 's/.*rma-run join [^ ]*:\\([0-9]*\\) .*/\\1/p' {0}/said)
+         \"$0\" join \"[2001:db8::1]:$port\" --secret-file {secret} && wait $serve",
+        folder.path().display()
+    );
+    let (code, out, err) = run(&script);
+    assert_eq!((code, &*out), (Some(0), "ran\nran\n"), "{err}");
+    let script =
+        format!("\"$0\" serve --listen 0.0.0.0:0 --timeout 0.1 {}", &serve["serve ".len()..]);
+    let (code, _, err) = run(&script);
+    assert_eq!(code, Some(124), "{err}");
+    assert!(err.contains("has addresses of IPv6 alone") && err.contains("'[::]:PORT'"), "{err}");
+}
+
 #[test]
 fn without_proc_there_is_no_warden_and_the_job_goes_on() {
     const TRY: &str = "unshare -m sh -c 'umount -l /proc'";

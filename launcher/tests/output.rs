@@ -265,6 +265,26 @@ fn fails_with(output: &Output, part: &str) {
 }
 
 #[test]
+fn files_in_a_file_are_refused_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("afile");
+    std::fs::write(&file, "kept").unwrap();
+    let file = file.to_str().unwrap();
+    for (option, name) in
+        [("--output-file", "/{rank}"), ("--output-file", "/a/{rank}"), ("--output-dir", "")]
+    {
+        let output = job(&["-n", "2", option, &format!("{file}{name}"), "echo", "ran"]);
+        assert_eq!((output.status.code(), &*stdout(&output)), (Some(1), ""));
+        let text = stderr(&output);
+        assert!(
+            text.contains(&format!("a folder {file}, which is no folder: remove it")),
+            "{text}"
+        );
+    }
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "kept");
+}
+
+#[test]
 fn a_file_that_cannot_be_written_ends_the_job() {
     let part = "/dev/full cannot be written: No space left on device (os error 28); the job was";
     // One that prints without end, and one that has ended before that is known.

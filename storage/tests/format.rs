@@ -78,6 +78,33 @@ fn versions_are_managed() {
     assert!(fails(&["show", path, "heat"], 1).contains("no such window"));
 }
 
+/// What programs read of each command.
+#[test]
+fn each_command_speaks_json() {
+    let copy = root("1");
+    let path = copy.path().to_str().unwrap();
+    let says = |arguments: &[&str]| says(&[arguments, &["--json"]].concat());
+    let window = says(&["show", path, "heat"]);
+    assert_eq!(says(&["list", path]), format!("[{}]\n", window.trim_end()));
+    let version = "\"versions\": [{\"version\": 3, \"time\": 17";
+    assert!(window.contains(version) && window.ends_with("\"damaged\": []}\n"), "{window}");
+    let intact = r#"[{"window": "heat", "what": "version 3", "flaw": null}]"#;
+    assert_eq!(says(&["verify", path]).trim_end(), intact);
+    assert_eq!(says(&["restore", path, "heat", "3"]), "{\"version\": 4}\n");
+    assert_eq!(says(&["diff", path, "heat", "3", "4"]), "[]\n");
+    let out = copy.path().join("out \"1\".npy");
+    let out = out.to_str().unwrap();
+    let exported = says(&["export", path, "heat", "4", out]);
+    let told = format!("{{\"file\": {:?}, \"bytes\": {}}}\n", out, 128 + 1168);
+    assert_eq!(exported, told);
+    let used = says(&["du", path]);
+    assert!(used.starts_with(r#"[{"name": "heat", "window": 1168, "blocks": "#), "{used}");
+    let deleted = |version| format!("{{\"deleted\": \"heat\", \"version\": {version}}}\n");
+    assert_eq!(says(&["delete", path, "heat", "3"]), deleted("3"));
+    assert_eq!(says(&["delete", path, "heat"]), deleted("null"));
+    assert_eq!(says(&["list", path]), "[]\n");
+}
+
 #[test]
 fn damage_is_named() {
     for file in ["blocks.1", "part.0.00000004", "version.00000004"] {

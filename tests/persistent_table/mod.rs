@@ -16,9 +16,16 @@ pub(crate) fn open(
     root: &Path,
     hints: &PersistentHints,
 ) -> Result<Opened, Error> {
+    open_below(&Root::open(universe.world(), root)?, universe, hints)
+}
+
+pub(crate) fn open_below(
+    root: &Root,
+    universe: &Universe,
+    hints: &PersistentHints,
+) -> Result<Opened, Error> {
     let world = universe.world();
-    let root = Root::open(world, root)?;
-    let memory = Arc::new(PersistentMemory::open(&root, world, hints, WORDS * 8)?);
+    let memory = Arc::new(PersistentMemory::open(root, world, hints, WORDS * 8)?);
     let window = world.window(WORDS, 8).create(memory.clone())?;
     Ok((memory, window))
 }

@@ -134,7 +134,7 @@ fn open(config: &OfiConfig<'_>) -> Result<Found, OfiError> {
     let (endpoint, slots) = ends.map_err(|failed| opened.failed(failed))?;
     let no_memory = opened.check_memory(caps).err();
     let (provider, version) = (offer.provider.clone(), library.version());
-    let ends = (Arc::new(Passive::new(endpoint)), slots);
+    let ends = (Arc::new(Passive::new(&opened, endpoint)), slots);
     Ok(Found { opened, ends, no_memory, max_message: offer.max_message, provider, version })
 }
 

@@ -119,14 +119,14 @@ unsafe impl Members for Membership {
         }
         let mut leave = lock(leave);
         match (&*leave, outcome) {
-            (Leave::Stays, Outcome::Failed) => *leave = Leave::Left,
+            (Leave::Stays, Outcome::Failed) => *leave = Leave::Left { in_order: false },
             (Leave::Stays | Leave::Leaving(_), Outcome::Holding) | (Leave::Stays, _) => {
                 *leave = Leave::Leaving(outcome);
                 drop(leave);
                 return bell.ring();
             }
             (Leave::Leaving(_), _) => return,
-            (Leave::Left, _) => {}
+            (Leave::Left { .. }, _) => {}
         }
         drop(leave);
         members.depart(outcome);

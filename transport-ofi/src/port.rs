@@ -79,8 +79,8 @@ pub(crate) enum Leave {
     Stays,
     /// It will, as soon as what it sent has arrived.
     Leaving(Outcome),
-    /// All know.
-    Left,
+    /// All know; or this rank has failed, and tells nobody.
+    Left { in_order: bool },
 }
 
 /// One rank's port. Its threads send and poll; its watcher does while they do not.
@@ -644,6 +644,30 @@ impl Port {
         all
     }
 
+    /// Whether the endpoint may be closed, where no message may come meanwhile: this rank and each
+    /// peer that it has had to do with have said that they leave, and heard that of the other.
+    /// `None` if it never may: a peer has failed, or this rank, and says nothing.
+    pub(crate) fn may_close(&self) -> Option<bool> {
+        if !self.endpoint.is_delicate {
+            return Some(true);
+        }
+        if !matches!(*lock(&self.leave), Leave::Left { in_order: true }) {
+            return None;
+        }
+        // Also to those that have left meanwhile: they wait for that.
+        self.say_farewell();
+        let mut may_close = true;
+        for (rank, peer) in self.known() {
+            if self.is_lost(rank) || self.members.peer_state(rank) == PeerState::Failed {
+                return None;
+            }
+            let has_left = peer.came.load(Acquire) == 0 || peer.answered.load(Acquire);
+            let has_heard = peer.sent.load(Acquire) == 0 || peer.heard.load(Acquire);
+            may_close &= has_left && has_heard;
+        }
+        Some(may_close)
+    }
+
     /// A peer asks for a key: the watcher answers.
     fn note_query(&self, from: WorldRank, message: &[u8]) {
         let Ok(key) = message.try_into() else {
@@ -750,10 +774,11 @@ impl Port {
             if sent == 0 || peer.heard.load(Acquire) {
                 continue;
             }
-            if self.is_gone(rank) {
+            let is_gone = self.is_gone(rank);
+            if is_gone && !self.endpoint.is_delicate {
                 continue;
             }
-            all = false;
+            all &= is_gone;
             if !peer.told.load(Acquire) {
                 // Where it sent something, the address is known. Its own goes along: the peer
                 // that answers may have left its launcher.

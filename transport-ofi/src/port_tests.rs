@@ -1,14 +1,14 @@
 //! Two ports of one process. Where no libfabric is, or no tcp, each test says so and passes.
 #![allow(unsafe_code)] // room: promises Members
 
-use super::{NO_RANK, Port, SLOT_BYTES, SLOTS};
+use super::{Leave, NO_RANK, Port, SLOT_BYTES, SLOTS, lock, nowhere};
 use crate::book::Book;
 use crate::frame::{HEADER, Header, Kind};
 use crate::seal::{JobKey, Sealer};
 use crate::sys::{Caps, Endpoint, Full, Opened, Passive, Slot, here};
 use crate::watcher::{Bell, FAREWELL};
 use rma_core::transport::{ImportError, Members, Outcome, PeerState, SubmitError, WorldRank};
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ fn port(rank: WorldRank, is_asked: bool) -> Option<Port> {
 /// The port of a rank of a job with that key.
 pub(super) fn port_of(opened: &Opened, its: (WorldRank, JobKey), is_asked: bool) -> Port {
     let (endpoint, slots) = opened.endpoint((SLOTS, SLOT_BYTES)).unwrap();
-    let (endpoint, waker) = (Arc::new(Passive::new(endpoint)), Arc::new(OnceLock::new()));
+    let (endpoint, waker) = (Arc::new(Passive::new(&opened, endpoint)), Arc::new(OnceLock::new()));
     let query = Box::new(move |_| is_asked);
     let book = Arc::new(Book::new((2, endpoint.address().len()), query, waker.clone()));
     let bells = (Arc::new(Bell::new().unwrap()), waker);
@@ -86,6 +86,48 @@ fn a_rank_that_sent_something_can_be_answered_at_once() {
     });
     assert_eq!(answered[0], (OTHER, b"answer".to_vec()));
     assert_eq!(other.troubles(), "; the addresses of 1 of 2 ranks are known");
+}
+
+/// Where no message may come meanwhile, an endpoint is closed when both ends have left, and have
+/// heard that of each other.
+#[test]
+fn a_peer_that_sent_something_and_stays_keeps_an_endpoint_open() {
+    let Some(one) = port(ONE, true) else { return };
+    let Some(other) = port(OTHER, true) else { return };
+    assert!(other.book.learn(ONE, one.endpoint.address()));
+    if !one.endpoint.is_delicate {
+        return assert_eq!(one.may_close(), Some(true));
+    }
+    assert_eq!(one.may_close(), None, "it stays");
+    for port in [&one, &other] {
+        *lock(&port.leave) = Leave::Left { in_order: true };
+        assert_eq!(port.may_close(), Some(true), "it has had to do with nobody");
+    }
+    let mut came = 0;
+    let mut poll = || {
+        one.poll(&mut |_, _| came += 1);
+        other.poll(&mut |_, _| ());
+        came
+    };
+    until(|| {
+        poll();
+        other.send(ONE, b"sent", b"").is_ok()
+    });
+    until(|| poll() == 1);
+    assert_eq!(one.may_close(), Some(false), "it has not said that it leaves");
+    until(|| {
+        poll();
+        assert_eq!(other.may_close(), Some(false), "nobody has answered");
+        one.peer(OTHER).of_all.load(Acquire) == 1
+    });
+    until(|| {
+        poll();
+        one.answer_farewells() && other.may_close() == Some(true)
+    });
+    assert_eq!(one.may_close(), Some(true));
+    one.peer(OTHER).lost.set(nowhere("a test")).unwrap();
+    one.lost.store(OTHER.0.into(), Release);
+    assert_eq!(one.may_close(), None, "of a lost peer nothing is known");
 }
 
 #[test]

@@ -166,7 +166,7 @@ impl RawMemory {
         opened.check_memory(Caps::Memory)?;
         let failed = |failed| opened.failed(failed);
         let (passive, _) = opened.endpoint((1, 0)).map_err(failed)?;
-        let passive = Arc::new(Passive::new(passive));
+        let passive = Arc::new(Passive::new(&opened, passive));
         let (active, free) = opened.endpoint((TRANSFERS, MEMORY)).map_err(failed)?;
         let key = crate::join::random().map(u64::from_le_bytes).map_err(OfiError::random)?;
         let exposed = Exposed::fresh(&opened, passive.clone(), MEMORY, key);

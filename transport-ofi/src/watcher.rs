@@ -21,7 +21,8 @@ const RETRY: Duration = Duration::from_millis(1);
 /// So long a rank that leaves waits for peers to hear of it, at most. Then they are told that it
 /// failed: what it sent them may be lost.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(10);
-/// So long the last messages may take to be out of this process, which ends.
+/// So long the last messages may take to be out of this process, which ends, and the last of peers
+/// to come.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// How the watcher is told to look.
@@ -166,19 +167,24 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
         let is_over = bell.over.load(Acquire);
         if is_over && is_settled {
             let until = *linger.get_or_insert_with(|| Instant::now() + LINGER);
-            if port.is_idle() || Instant::now() > until {
-                return;
+            let may_close = port.may_close();
+            if port.is_idle() && may_close != Some(false) || Instant::now() > until {
+                return end(port);
             }
         }
         // Peers that cannot be answered hold up no rank that leaves.
         if is_over
             && Instant::now() > *last.get_or_insert_with(|| Instant::now() + port.farewell + LINGER)
         {
-            return;
+            return end(port);
         }
         // No thread computes where this one looks if a thread of the rank sleeps. To ask whether
         // the files may be waited at takes several times as long as to read.
         if bell.is_parked() && quiet_from.elapsed() < patience.span() {
+            // Where ranks share CPUs, it may be another rank's turn that this one waits for.
+            if is_crowded {
+                std::thread::yield_now();
+            }
             continue;
         }
         // What the provider has taken and not sent, it may not tell of either.
@@ -190,8 +196,19 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
             let from = Instant::now();
             is_rung = sleep(port, (is_hasty || is_blind || is_busy).then_some(RETRY));
             patience.slept(from.elapsed(), is_rung);
+        } else if is_crowded {
+            // The provider has something of its own to do, which it does only every now and then:
+            // connections that are being made.
+            std::thread::yield_now();
         }
         quiet_from = Instant::now();
+    }
+}
+
+/// The rank takes no more messages: its endpoint is closed, or stays as it is.
+fn end(port: &Port) {
+    if port.may_close() != Some(true) || !port.is_idle() && port.endpoint.is_delicate {
+        port.endpoint.stay_open();
     }
 }
 
@@ -225,6 +242,6 @@ fn tend(port: &Port, deadline: &mut Option<Instant>) -> bool {
         return false;
     }
     port.members.depart(if have_heard { outcome } else { Outcome::Failed });
-    *leave = Leave::Left;
+    *leave = Leave::Left { in_order: have_heard };
     is_settled
 }

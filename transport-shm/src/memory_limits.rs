@@ -11,6 +11,7 @@ use rustix::process::{Resource, getrlimit};
 const HEADROOM: u64 = 16 << 20;
 
 pub(crate) const FREE_MEMORY: &str = "free memory of this node";
+pub(crate) const COMMIT: &str = "commit limit of this node, vm.overcommit_memory=2";
 pub(crate) const GROUP: &str = "memory limit of the control group";
 pub(crate) const ADDRESS_SPACE: &str = "address space, RLIMIT_AS, ulimit -v";
 pub(crate) const FILE_SIZE: &str = "size of one segment, RLIMIT_FSIZE, ulimit -f";
@@ -94,8 +95,12 @@ impl MemoryLimits {
 
     /// What the machine and the control groups still have.
     pub(crate) fn memory(&self) -> Available {
-        let free = fs::read_to_string("/proc/meminfo").ok().and_then(|text| mem_available(&text));
-        let available = Available::UNLIMITED.min(less_headroom(free), FREE_MEMORY);
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let free = meminfo_bytes(&meminfo, "MemAvailable:");
+        let mode = fs::read_to_string("/proc/sys/vm/overcommit_memory").unwrap_or_default();
+        let available = Available::UNLIMITED
+            .min(less_headroom(free), FREE_MEMORY)
+            .min(less_headroom(commit_left(&mode, &meminfo)), COMMIT);
         self.groups.iter().fold(available, |available, group| {
             available.min(less_headroom(group.available()), GROUP)
         })
@@ -126,9 +131,18 @@ fn less_headroom(bytes: Option<u64>) -> Option<u64> {
     bytes.map(|bytes| bytes.saturating_sub(HEADROOM))
 }
 
-/// `MemAvailable` of /proc/meminfo, in bytes.
-fn mem_available(meminfo: &str) -> Option<u64> {
-    let rest = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+/// What may still be promised to processes, where the system promises no more than it has: each
+/// page of memory that is reserved counts there, also where much is free.
+fn commit_left(mode: &str, meminfo: &str) -> Option<u64> {
+    let (limit, promised) = ("CommitLimit:", "Committed_AS:");
+    let strict = mode.trim() == "2";
+    let limit = meminfo_bytes(meminfo, limit).filter(|_| strict)?;
+    Some(limit.saturating_sub(meminfo_bytes(meminfo, promised)?))
+}
+
+/// A field of /proc/meminfo.
+fn meminfo_bytes(meminfo: &str, field: &str) -> Option<u64> {
+    let rest = meminfo.lines().find_map(|line| line.strip_prefix(field))?;
     rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 

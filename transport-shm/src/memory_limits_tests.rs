@@ -18,13 +18,25 @@ fn paths(texts: &[&str]) -> Vec<PathBuf> {
 #[test]
 fn meminfo() {
     let text = "MemTotal:       24000 kB\nMemAvailable:    123 kB\nBuffers: 1 kB\n";
-    assert_eq!(mem_available(text), Some(123 * 1024));
+    let available = |text| meminfo_bytes(text, "MemAvailable:");
+    assert_eq!(available(text), Some(123 * 1024));
     for bad in
         ["", "MemTotal: 5 kB", "MemAvailable: x kB", "MemAvailable: 5", "MemAvailable: -1 kB"]
     {
-        assert_eq!(mem_available(bad), None, "{bad:?}");
+        assert_eq!(available(bad), None, "{bad:?}");
     }
-    assert_eq!(mem_available("MemAvailable: 18446744073709551615 kB"), None);
+    assert_eq!(available("MemAvailable: 18446744073709551615 kB"), None);
+}
+
+/// Only a system that promises no more than it has limits what is reserved.
+#[test]
+fn promises_of_the_system() {
+    let text = "CommitLimit:      300 kB\nCommitted_AS:     100 kB\n";
+    assert_eq!(commit_left("2\n", text), Some(200 << 10));
+    ["0\n", "1\n", ""].iter().for_each(|mode| assert_eq!(commit_left(mode, text), None));
+    let over = "CommitLimit: 1 kB\nCommitted_AS: 2 kB\n";
+    assert_eq!(commit_left("2\n", over), Some(0));
+    assert_eq!(commit_left("2\n", "CommitLimit: 1 kB\n"), None);
 }
 
 #[test]

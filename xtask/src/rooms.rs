@@ -61,6 +61,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("rma-core/src/memory/strided.rs", "strided copies to and from window bytes"),
     room("rma-core/src/memory/plane.rs", "transposes to and from window bytes"),
     room("rma-core/src/memory/stripe.rs", "tests on a block over plain memory"),
+    room("rma-core/src/memory/transaction.rs", "begins and ends transactions of the machine"),
     room("rma-core/src/memory/target.rs", "addresses inside a target's part, checked once"),
     room("rma-core/src/epoch/owned.rs", "guards that hold their window"),
     room("rma-core/src/epoch/request.rs", "buffers that a request owns"),

@@ -2,10 +2,12 @@
 use super::storage::{STREAM_ROUNDS, in_folder};
 use crate::Result;
 use crate::bench::{Bench, row};
+use crate::measure::Work;
 use crate::record::Unit;
-use rma::{DirtyTracking, PersistentHints, PersistentMemory, Root};
+use rma::{Communicator, DirtyTracking, PersistentHints, PersistentMemory, Rank, Root};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,6 +20,8 @@ const SHARES: [usize; 6] = [1, 10, 100, 250, 500, 1000];
 /// In times of `pwrite` and `fdatasync` of what has changed, from a tenth on.
 const GOAL: f64 = 1.2;
 const GOAL_FROM: usize = 100;
+/// The limit that survives a crash, as a commit does.
+pub(super) const WHOLE: &str = "that and records by hand";
 
 /// How commits find out what has changed, as rows name it.
 const WAYS: [(&str, DirtyTracking); 2] =
@@ -70,6 +74,8 @@ fn commits(bench: &mut Bench<'_>, root: &Root, way: &str, tracking: DirtyTrackin
     let memory = Arc::new(PersistentMemory::open(root, world, &hints, bytes)?);
     let window = world.window(bytes, 1).create(memory.clone())?;
     let beside = beside(bench, root, bytes)?;
+    let folder = root.path().join(format!("by-hand-{}", way.replace(' ', "-")));
+    let mut records = Records::new(world, folder, bytes)?;
     let view = window.local();
     for share in SHARES {
         let changed = places(share, bytes).count();
@@ -94,7 +100,17 @@ fn commits(bench: &mut Bench<'_>, root: &Root, way: &str, tracking: DirtyTrackin
         let name = format!("{way}, {} % of {} MiB changed", percent(share), bytes >> 20);
         let draft = row(name).bytes(changed * BLOCK);
         let draft = if share < GOAL_FROM { draft } else { draft.goal(GOAL) };
-        bench.together(draft, &mut ours, &mut [("pwrite + fdatasync", &mut raw)])?;
+        let mut whole = |n| {
+            for _ in 0..n {
+                places().try_for_each(|at| beside.write_all_at(&[9; BLOCK], at))?;
+                beside.sync_data()?;
+                records.make()?;
+            }
+            Ok(())
+        };
+        let beside: &mut [(&str, Work<'_>)] =
+            &mut [("pwrite + fdatasync", &mut raw), (WHOLE, &mut whole)];
+        bench.together(draft, &mut ours, beside)?;
     }
     Ok(window.free()?)
 }
@@ -146,6 +162,56 @@ fn stops(bench: &mut Bench<'_>, root: &Root, way: &str, tracking: DirtyTracking)
         bench.note_beside(draft, Unit::Nanoseconds, asked, &beside)?;
     }
     Ok(window.free()?)
+}
+
+/// Makes durable by hand what a version has beside its blocks, as its records are: a file of each
+/// rank, with 16 bytes for each block, and its name; then one of rank 0, and its name.
+pub(super) struct Records<'r> {
+    world: &'r Communicator,
+    folder: PathBuf,
+    manifest: Vec<u8>,
+    number: u64,
+}
+
+impl<'r> Records<'r> {
+    pub(super) fn new(world: &'r Communicator, folder: PathBuf, bytes: usize) -> Result<Self> {
+        if world.rank() == Rank(0) {
+            std::fs::create_dir(&folder)?;
+        }
+        world.barrier()?;
+        let manifest = vec![7; 16 * bytes.div_ceil(BLOCK)];
+        Ok(Self { world, folder, manifest, number: 0 })
+    }
+
+    /// In place of those before, when the blocks of this rank are durable.
+    pub(super) fn make(&mut self) -> Result<()> {
+        let rank = u32::from(self.world.rank());
+        let folder = File::open(&self.folder)?;
+        let part = |number| self.folder.join(format!("part.{rank}.{number}"));
+        let record = |number| self.folder.join(format!("version.{number}"));
+        let durable = |path: &PathBuf, bytes: &[u8]| {
+            let file = File::create(path)?;
+            file.write_all_at(bytes, 0)?;
+            file.sync_data()
+        };
+        let (old, new) = (self.number, self.number + 1);
+        durable(&part(new), &self.manifest)?;
+        folder.sync_all()?;
+        self.world.barrier()?;
+        if rank == 0 {
+            let path = self.folder.join("new");
+            durable(&path, &self.manifest[..16])?;
+            std::fs::rename(path, record(new))?;
+            folder.sync_all()?;
+        }
+        self.world.barrier()?;
+        for path in [part(old), record(old)] {
+            // There is none before the first, and only rank 0 has a record.
+            _ = std::fs::remove_file(path);
+        }
+        self.number = new;
+        Ok(())
+    }
 }
 
 /// Of the first of those windows.

@@ -63,6 +63,11 @@ fn of_put(bench: &mut Bench<'_>, epoch: &LockAll<'_>) -> Result<()> {
         buffer = black_box(moved);
         done
     });
+    // In registers, which a small array or a single value travels in.
+    beside!(bench, "rput of an array + wait", put(), {
+        let request = epoch.rput(TARGET, 0, [black_box(1u64)]);
+        request.and_then(|request| request.wait()).map(|back| _ = black_box(back))
+    });
     beside!(bench, "rput + wait", put(), {
         let request = epoch.rput(TARGET, 0, black_box(take(&mut buffer)));
         request.and_then(|request| request.wait()).map(|back| buffer = back)
@@ -81,6 +86,10 @@ fn of_get(bench: &mut Bench<'_>, epoch: &LockAll<'_>) -> Result<()> {
         get(),
         epoch.get(TARGET, element.at(0), element.of(black_box(&mut other)))
     );
+    beside!(bench, "rget of an array + wait", get(), {
+        let request = epoch.rget(TARGET, 0, [black_box(0u64)]);
+        request.and_then(|request| request.wait()).map(|back| _ = black_box(back))
+    });
     let mut buffer = vec![1u64];
     beside!(bench, "rget + wait", get(), {
         let request = epoch.rget(TARGET, 0, black_box(take(&mut buffer)));

@@ -25,6 +25,8 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
         accumulate::<_, 2>(bench, blocks / 8, 1u8, u8::wrapping_add, "u8 blocks")?;
     }
     accumulate::<_, SIDE>(bench, SIDE, 1.0f64, f64::add, "f64 column")?;
+    // In several stripes, too.
+    accumulate::<_, SIDE>(bench, 8, 1.0f64, f64::add, "8 f64 of a column")?;
     transposes(bench, "f64", 1.0f64)
 }
 

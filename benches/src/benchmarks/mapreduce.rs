@@ -1,5 +1,6 @@
 //! Word count as one-sided MapReduce, with a checkpoint after each task of a rank's map phase and
 //! after its reduce phase: what a checkpoint costs a program that computes in between.
+use super::commit::{Records, WHOLE};
 use super::storage::in_folder;
 use crate::Result;
 use crate::bench::{Bench, row};
@@ -196,7 +197,8 @@ fn measure(
     let memory = Arc::new(PersistentMemory::open(&root, world, &hints, parts.words() * 8)?);
     let committed = world.window(parts.words(), 8).create(memory.clone())?;
     let mut by_hand = ByHand::open(folder, world.rank(), parts)?;
-    let mut times = [const { Vec::new() }; 5];
+    let mut records = Records::new(world, folder.join("by-hand"), parts.words() * 8)?;
+    let mut times = [const { Vec::new() }; 6];
     for _ in 0..rounds {
         let mut asked = 0;
         // Each decides the one before, and the last one itself.
@@ -211,17 +213,22 @@ fn measure(
         let took = [
             job.time(&plain, &mut || Ok(()))?,
             job.time(&plain, &mut || by_hand.save(&plain))?,
+            job.time(&plain, &mut || by_hand.save(&plain).and_then(|()| records.make()))?,
             job.time(&stored, &mut || Ok(stored.sync()?))?,
             job.time(&committed, &mut || Ok(memory.commit(world).map(drop)?))?,
             job.time(&committed, &mut request)?,
         ];
         times.iter_mut().zip(took).for_each(|(times, took)| times.push(took));
     }
-    let [without, written, synced, with_commits, with_requests] = &times;
-    let limits = [("no checkpoint", &without[..]), ("pwrite + fdatasync of all", &written[..])];
+    let [without, written, whole, synced, with_commits, with_requests] = &times;
+    let limits = [
+        ("no checkpoint", &without[..]),
+        ("pwrite + fdatasync of all", &written[..]),
+        (WHOLE, &whole[..]),
+    ];
     let draft = |name| row(name).bytes(task_bytes * TASKS * parts.ranks);
     let unit = Unit::Nanoseconds;
-    bench.note_beside(draft("MapReduce, synced").goal(GOAL), unit, synced, &limits)?;
+    bench.note_beside(draft("MapReduce, synced").goal(GOAL), unit, synced, &limits[..2])?;
     bench.note_beside(draft("MapReduce, committed"), unit, with_commits, &limits)?;
     let asked = draft("MapReduce, committed while it goes on");
     bench.note_beside(asked, unit, with_requests, &limits)?;

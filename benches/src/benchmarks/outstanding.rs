@@ -21,7 +21,7 @@ const WORDS: u64 = 1024;
 enum Kind {
     Put,
     Accumulate,
-    /// Its requests, with a buffer each, are kept until all are issued.
+    /// Its requests, each of which has its buffer in it, are kept until all are issued.
     Rput,
     /// As above.
     Rget,
@@ -58,14 +58,14 @@ impl Kind {
                 }
             }
             Self::Rput => {
-                let put = |i| epoch.rput(TARGET, i % WORDS, vec![i]);
+                let put = |i| epoch.rput(TARGET, i % WORDS, [i]);
                 let kept = (0..count).map(put).collect::<std::result::Result<Vec<_>, _>>()?;
                 for request in black_box(kept) {
                     request.wait()?;
                 }
             }
             Self::Rget => {
-                let get = |i| epoch.rget(TARGET, i % WORDS, vec![i]);
+                let get = |i| epoch.rget(TARGET, i % WORDS, [i]);
                 let kept = (0..count).map(get).collect::<std::result::Result<Vec<_>, _>>()?;
                 for request in black_box(kept) {
                     request.wait()?;
@@ -132,7 +132,7 @@ fn growth(
     }
     if kind.keeps_requests() && count >= MANY {
         let each = all[0] as f64 / count as f64;
-        let kept = size_of::<Request<'_, Vec<u64>>>() + size_of::<u64>();
+        let kept = size_of::<Request<'_, [u64; 1]>>();
         let name = format!("origin, each of {count} {}, {path}", kind.name());
         let limit = ("a handle and its buffer", &[kept as f64][..]);
         bench.note_beside(row(name), Unit::Bytes, &[each], &[limit])?;

@@ -208,6 +208,7 @@ fn stream(
     // Of a window that is half in memory, the other half is what has to be written.
     let first = pieces - (pieces as f64 * share) as usize;
     // What a file system does at the first write of a block is done.
+    let mut beside = vec![1u8; first * PIECE];
     (first..pieces).try_for_each(|at| file.write_all_at(&piece, (at * PIECE) as u64))?;
     file.sync_data()?;
     for (order, place) in ORDERS {
@@ -246,13 +247,31 @@ fn stream(
             }
             Ok(())
         };
+        // What of the window is in memory is copied there, by us too.
+        let mut both = |n| {
+            for _ in 0..n {
+                for turn in 0..pieces {
+                    let at = place(turn) * PIECE;
+                    match beside.get_mut(at..at + PIECE) {
+                        Some(there) => there.copy_from_slice(&piece),
+                        None => file.write_all_at(&piece, at as u64)?,
+                    }
+                }
+                black_box(&mut beside);
+                file.sync_data()?;
+            }
+            Ok(())
+        };
         let draft = row(format!("mSTREAM {order} + sync, {kind}")).bytes(bytes).goal(STREAM_GOAL);
-        let limits: &mut [(&str, Work<'_>)] = &mut [
+        let mut limits: Vec<(&str, Work<'_>)> = vec![
             ("pwrite + fdatasync", &mut raw),
             ("memcpy + msync", &mut mapped),
             ("memory window, no sync", &mut in_memory),
         ];
-        bench.alone(draft, &mut ours, limits)?;
+        if first > 0 {
+            limits.push(("that and memcpy of the half in memory", &mut both));
+        }
+        bench.alone(draft, &mut ours, &mut limits)?;
     }
     Ok(())
 }

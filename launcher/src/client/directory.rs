@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Client, Ear, End, LEAVE_TIMEOUT, lost};
 use crate::start::StartError;
-use crate::wire::{self, CARD_MAX, ToLauncher};
+use crate::wire::{CARD_MAX, ToLauncher};
 
 impl Client {
     /// Tells the launcher where this rank is reached, and has `told` hear, from a thread, where
@@ -28,12 +28,14 @@ impl Client {
             let what = format!("a card of {} bytes, of at most {CARD_MAX}", card.len());
             return Err(lost(io::Error::new(io::ErrorKind::InvalidInput, what)));
         }
-        let _exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
         let ear = match self.ear.get() {
             Some(ear) => ear,
             None => {
                 let end = End::of(&self.is_cut, &self.job, self.managed.as_ref());
-                let ear = Ear::start(&self.stream, end)?;
+                let no_opener = || lost(io::ErrorKind::NotConnected.into());
+                let opener = exchange.take().ok_or_else(no_opener)?;
+                let ear = Ear::start(&self.stream, self.job.rank, opener, end)?;
                 self.ear.get_or_init(|| ear)
             }
         };
@@ -48,7 +50,7 @@ impl Client {
         if self.left.load(Ordering::Relaxed) {
             return Err(StartError::HasLeft { rank: self.job.rank });
         }
-        wire::write(&self.stream, &ToLauncher::Card { card: card.to_vec() }).map_err(lost)
+        self.send(&ToLauncher::Card { card: card.to_vec() }).map_err(lost)
     }
 
     /// Asks where that rank is reached: the `told` of [`publish`](Self::publish) hears it. Does not

@@ -20,6 +20,7 @@ use super::report::RunError;
 use super::strangers::{BACKLOG, Strangers};
 use crate::Job;
 use crate::codec::Wire;
+use crate::seal::{self, Opener, SEAL, Sealer, Side, With};
 use crate::start::Secret;
 use crate::wire::{
     self, Challenge, FRAME_MAX, Frame, HELLO_MAX, Hello, Proof, Refusal, Reply, ToLauncher,
@@ -135,12 +136,12 @@ impl Shared {
 /// One caller's hello; the connection of a rank goes on in tasks of its own.
 async fn receive(stream: TcpStream, shared: Arc<Shared>) {
     match tokio::time::timeout(HELLO_TIMEOUT, hello(stream, &shared)).await {
-        Ok(Ok((rank, stream, answers))) => {
+        Ok(Ok(Joined { rank, stream, answers, seals: (sealer, opener) })) => {
             let (from, to) = stream.into_split();
             let waits = Arc::new(AtomicBool::new(false));
-            tokio::spawn(answer(to, answers, Arc::clone(&waits)));
+            tokio::spawn(answer((to, sealer), answers, Arc::clone(&waits)));
             tokio::spawn(async move {
-                listen_to(rank, from, &shared, &waits).await;
+                listen_to(rank, (from, opener), &shared, &waits).await;
                 shared.tell(Input::Event(Event::Disconnected(rank)));
             });
         }
@@ -151,7 +152,13 @@ async fn receive(stream: TcpStream, shared: Arc<Shared>) {
     }
 }
 
-type Joined = (u32, TcpStream, UnboundedReceiver<Frame>);
+/// A rank that has joined.
+struct Joined {
+    rank: u32,
+    stream: TcpStream,
+    answers: UnboundedReceiver<Frame>,
+    seals: (Sealer, Opener),
+}
 
 async fn hello(mut stream: TcpStream, shared: &Shared) -> io::Result<Joined> {
     let plan = &shared.plan;
@@ -181,13 +188,21 @@ async fn hello(mut stream: TcpStream, shared: &Shared) -> io::Result<Joined> {
     let welcome = Reply::Welcome { mac: mac.0, job };
     // A rank that is gone by now is noticed by its reader, like any that goes later.
     let _ = write(&mut stream, &welcome).await;
-    Ok((hello.rank, stream, answers))
+    let nonces = [&nonce, &hello.nonce];
+    let seals = seal::pair(&plan.secret.0, With::Rank(hello.rank), nonces, Side::Launcher);
+    Ok(Joined { rank: hello.rank, stream, answers, seals })
 }
 
 /// Takes what a rank says until it says no more, or something it must not say.
-async fn listen_to(rank: u32, mut from: OwnedReadHalf, shared: &Shared, waits: &AtomicBool) {
+async fn listen_to(
+    rank: u32,
+    (from, opener): (OwnedReadHalf, Opener),
+    shared: &Shared,
+    waits: &AtomicBool,
+) {
+    let mut from = FromRank { rank, from, opener, refused: 0 };
     let mut has_left = false;
-    while let Ok(message) = read(&mut from, FRAME_MAX).await {
+    while let Some(message) = from.next(shared).await {
         match message {
             ToLauncher::Gather { .. }
             | ToLauncher::Card { .. }
@@ -221,16 +236,49 @@ async fn listen_to(rank: u32, mut from: OwnedReadHalf, shared: &Shared, waits: &
     }
 }
 
+/// What a rank says.
+struct FromRank {
+    rank: u32,
+    from: OwnedReadHalf,
+    opener: Opener,
+    /// How many messages the user was told of that were refused.
+    refused: u64,
+}
+
+impl FromRank {
+    /// What it says next; `None` if that is nothing, or cannot be understood.
+    async fn next(&mut self, shared: &Shared) -> Option<ToLauncher> {
+        loop {
+            let body = read_body(&mut self.from, FRAME_MAX + SEAL).await.ok()?;
+            let message = self.opener.open(&body);
+            if let Some(note) = self.opener.note(&mut self.refused) {
+                shared.tell(Input::Note(format!("rank {}: {note}", self.rank)));
+            }
+            match message {
+                Ok(None) => {}
+                Ok(Some(message)) => return wire::decode(message).ok(),
+                Err(error) => {
+                    let text = format!("rank {} is not heard any more: {error}", self.rank);
+                    shared.tell(Input::Note(text));
+                    return None;
+                }
+            }
+        }
+    }
+}
+
 /// Passes answers to a rank.
 async fn answer(
-    mut to: OwnedWriteHalf,
+    (mut to, mut sealer): (OwnedWriteHalf, Sealer),
     mut answers: UnboundedReceiver<Frame>,
     waits: Arc<AtomicBool>,
 ) {
     while let Some(frame) = answers.recv().await {
         waits.store(false, Ordering::Relaxed);
-        if to.write_all(&frame).await.is_err() {
-            return;
+        for part in sealer.seal_shared(&frame) {
+            if to.write_all(part.as_ref()).await.is_err() {
+                return;
+            }
         }
     }
 }

@@ -31,6 +31,7 @@ use crate::client::Fate;
 use crate::gather::{Answer, Gather};
 use crate::notes::Notes;
 use crate::pmi::server::Told;
+use crate::seal::SharedFrame;
 use crate::start::Secret;
 use crate::wire::{self, Frame};
 use crate::{Job, bulletin};
@@ -558,7 +559,7 @@ impl Driver<'_> {
     fn send(&self, answer: Option<Answer>) {
         let Some(Answer { ranks, message }) = answer else { return };
         // `Gather` answers with `TooLarge` before a frame could become too long.
-        let Ok(frame) = wire::encode(&message).map(Arc::new) else { return };
+        let Ok(frame) = SharedFrame::of(&message) else { return };
         self.hosts.answer(&ranks, &frame);
         for rank in ranks {
             if let Some(Some(to)) = self.answers.get(rank as usize) {

@@ -101,6 +101,16 @@ impl Paths {
     }
 }
 
+/// Why a folder cannot be made.
+fn no_folder(folder: &Path, source: io::Error) -> RunError {
+    // Of those that it is in, the one that is there.
+    let there = folder.ancestors().find(|path| path.symlink_metadata().is_ok());
+    match there.filter(|path| path.exists() && !path.is_dir()) {
+        Some(path) => RunError::FileForFolder { path: path.to_owned() },
+        None => unwritable(folder, source),
+    }
+}
+
 fn unwritable(path: &Path, source: io::Error) -> RunError {
     RunError::OutputFile { path: path.to_owned(), source }
 }
@@ -113,7 +123,7 @@ fn empty(file: &File) -> io::Result<()> {
 /// Makes a file, and the folders that it is in; what is there keeps what it holds.
 fn made(path: &Path) -> Result<File, RunError> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder).map_err(|error| unwritable(folder, error))?;
+        std::fs::create_dir_all(folder).map_err(|error| no_folder(folder, error))?;
     }
     // A pipe that no process reads is an error, and no wait.
     let flags = OFlags::NONBLOCK.bits().cast_signed();

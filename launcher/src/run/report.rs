@@ -257,6 +257,16 @@ pub enum RunError {
         /// What the operating system says.
         source: io::Error,
     },
+    /// Files for output cannot be made in what is no folder.
+    #[error(
+        "output of ranks goes to a folder {}, which is no folder: remove it, or name another one \
+         (--output-file, --output-dir)",
+        path.display()
+    )]
+    FileForFolder {
+        /// It.
+        path: PathBuf,
+    },
     /// A file for output cannot be made.
     #[error("output of ranks goes to {}, which cannot be written: {source}", path.display())]
     OutputFile {
@@ -272,7 +282,7 @@ pub enum RunError {
         ranks[0], ranks[1], path.display()
     )]
     SharedFile {
-        /// The file.
+        /// It.
         path: PathBuf,
         /// Two of the ranks.
         ranks: [u32; 2],
@@ -316,7 +326,7 @@ pub enum RunError {
     /// A file of settings that cannot be used.
     #[error("settings of {}: {source}", path.display())]
     ConfigFile {
-        /// The file.
+        /// It.
         path: PathBuf,
         /// Why.
         source: ConfigError,
@@ -324,7 +334,7 @@ pub enum RunError {
     /// A file of settings that cannot be read.
     #[error("settings of {}: cannot be read: {source}", path.display())]
     ConfigRead {
-        /// The file.
+        /// It.
         path: PathBuf,
         /// What the operating system says.
         source: io::Error,

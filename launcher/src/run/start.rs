@@ -32,6 +32,8 @@ use super::warden::Orders;
 use crate::inherited;
 use crate::{BOOTSTRAP_VAR, BULLETIN_VAR, JOB_VAR, PMI_VAR, RANK_VAR, SECRET_VAR};
 
+/// To how many peers an endpoint of libfabric talks.
+const UNIVERSE_VAR: &str = "FI_UNIVERSE_SIZE";
 /// Other variables of PMI: a port instead of a descriptor, a job of PMI-2, a job that another one
 /// has started.
 const OTHER_PMI: [&str; 4] = ["PMI_PORT", "PMI_ID", "PMI_JOBID", "PMI_SPAWNED"];
@@ -165,6 +167,11 @@ impl Starter {
         command.arg0(&program.program).args(&program.args);
         if let Some(dir) = &program.dir {
             command.current_dir(dir);
+        }
+        // libfabric makes room for so many peers; by itself for 256, which some devices do not
+        // have.
+        if std::env::var_os(UNIVERSE_VAR).is_none() {
+            command.env(UNIVERSE_VAR, spec.ranks.to_string());
         }
         for (name, value) in &program.env {
             match value {

@@ -4,6 +4,7 @@
 use super::Peer;
 use crate::element::{BasicElement, BasicType, Element, Op, Visitor};
 use crate::error::RmaError;
+use crate::execute::FAR_APART;
 use crate::layout::{LayoutOf, PlacedLayout, Row};
 use crate::memory::accumulate::{self, Integers};
 use crate::memory::control_block::ControlBlock;
@@ -446,6 +447,9 @@ impl Visitor for CombineRun<'_, '_> {
     }
 }
 
+/// Longer blocks, of which there are several, are combined a stripe at a time.
+const SHORT: u64 = 64;
+
 /// Combines a row of a part, which lies inside, and whose blocks are aligned. `None` if that was
 /// not possible, and nothing happened.
 fn combine_near(
@@ -460,10 +464,14 @@ fn combine_near(
         return Some(());
     }
     let hull = row.hull();
-    if hull.start % STRIPE + (hull.end - hull.start) > STRIPE {
+    let _held = if hull.start % STRIPE + (hull.end - hull.start) <= STRIPE {
+        stripe::try_one(block?, hull.start, rank)?
+    } else if row.count <= FAR_APART && row.len <= SHORT {
+        // All or none: no rank waits with a lock in hand.
+        stripe::try_range(block?, &hull, rank)?
+    } else {
         return None;
-    }
-    let _held = stripe::try_one(block?, hull.start, rank)?;
+    };
     accumulate::row_under_lock(part, row, basic, op, operands, result);
     Some(())
 }

@@ -11,7 +11,6 @@ use crate::operation::{Action, Displacement, Operation, OriginBuffer, OwnedOrigi
 use crate::rank::Rank;
 use crate::window::Window;
 use bytemuck::cast_slice_mut;
-use core::marker::PhantomData;
 use core::mem::replace;
 use core::pin::Pin;
 use core::task::{Context, Poll};
@@ -31,9 +30,8 @@ const RECHECK: Duration = Duration::from_millis(1);
 /// panics if it is polled again after it was ready.
 #[must_use = "the buffer comes back from `wait`"]
 pub struct Request<'w, B: OriginBuffer> {
-    /// Not its epoch, which may end first. S-I4
-    window: &'w Window,
-    target: Rank,
+    // Nothing else, so that one that is complete is hardly larger than its buffer: a program may
+    // keep millions.
     state: RequestState<'w, B>,
 }
 
@@ -48,18 +46,16 @@ enum RequestState<'w, B: OriginBuffer> {
 /// be taken apart, and costs what moving its buffer costs.
 struct Owner<'w, E: Element> {
     /// On the heap, so that a request that is complete at once is small.
-    unfinished: Option<Box<Unfinished<E>>>,
-    /// Dropped before the window is.
-    window: PhantomData<&'w Window>,
+    unfinished: Option<Box<Unfinished<'w, E>>>,
 }
 
-impl<E: Element> Owner<'_, E> {
-    fn new(unfinished: Unfinished<E>) -> Self {
-        Self { unfinished: Some(Box::new(unfinished)), window: PhantomData }
+impl<'w, E: Element> Owner<'w, E> {
+    fn new(unfinished: Unfinished<'w, E>) -> Self {
+        Self { unfinished: Some(Box::new(unfinished)) }
     }
 
     /// What is under way, until it is taken out.
-    fn get(&self) -> Option<&Unfinished<E>> {
+    fn get(&self) -> Option<&Unfinished<'w, E>> {
         self.unfinished.as_deref()
     }
 }
@@ -74,19 +70,22 @@ impl<E: Element> Drop for Owner<'_, E> {
 }
 
 /// An operation that is not complete.
-struct Unfinished<E> {
+struct Unfinished<'w, E> {
+    /// Not its epoch, which may end first. S-I4
+    window: &'w Window,
+    target: Rank,
     pending: Arc<Pending>,
     buffer: Vec<E>,
     /// What goes to the buffer when it is there, if that has a layout.
     packed: Option<Box<Packed>>,
 }
 
-impl<E: Element> Unfinished<E> {
+impl<E: Element> Unfinished<'_, E> {
     /// Has the runtime keep the buffer until the last answer is there. S-I8
     #[cold]
     #[inline(never)]
     fn keep(self) {
-        let Self { pending, buffer, packed } = self;
+        let Self { pending, buffer, packed, .. } = self;
         pending.keep(Box::new((buffer, packed)));
     }
 }
@@ -94,16 +93,15 @@ impl<E: Element> Unfinished<E> {
 impl<'w, B: OriginBuffer> Request<'w, B> {
     /// One that was complete at once: a request all the same. S-I7
     #[inline(always)]
-    fn complete(peer: &Peer<'w>, buffer: B) -> Self {
-        let (window, target) = (peer.window(), peer.target());
-        Self { window, target, state: RequestState::Complete(buffer) }
+    fn complete(buffer: B) -> Self {
+        Self { state: RequestState::Complete(buffer) }
     }
 
     /// One that was complete at once, or the buffer if it failed. S-I2
     #[inline(always)]
-    fn done(peer: &Peer<'w>, value: B, done: Result<(), RmaError>) -> Result<Self, Refused<B>> {
+    fn done(value: B, done: Result<(), RmaError>) -> Result<Self, Refused<B>> {
         match done {
-            Ok(()) => Ok(Self::complete(peer, value)),
+            Ok(()) => Ok(Self::complete(value)),
             Err(error) => Err(Refused { value, error }),
         }
     }
@@ -132,11 +130,16 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         let sink = Sink { bytes: cast_slice_mut(buffer.as_elements_mut()), into };
         let left = match window.execute(operation, sink) {
             Ok(Some(left)) => left,
-            done => return Self::done(peer, buffer, done.map(drop)).map_err(Box::new),
+            done => return Self::done(buffer, done.map(drop)).map_err(Box::new),
         };
         let (pending, buffer): (Arc<Pending>, _) = (Arc::default(), buffer.into_vec());
-        let unfinished = Unfinished { pending: Arc::clone(&pending), buffer, packed: None };
-        let mut under_way = Owner::new(unfinished);
+        let mut under_way = Owner::new(Unfinished {
+            window,
+            target,
+            pending: Arc::clone(&pending),
+            buffer,
+            packed: None,
+        });
         let unfinished = under_way.unfinished.as_deref_mut().expect("made above");
         let mut completion = Completion::new(&pending, BOUNCE_BYTES);
         let sink = Sink { bytes: cast_slice_mut(&mut unfinished.buffer), into };
@@ -145,7 +148,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         // that wait packed.
         let started = unsafe { window.begin_fetch(operation, left, sink, &mut completion) };
         unfinished.packed = completion.take_packed().map(Box::new);
-        let mut request = Self { window, target, state: RequestState::UnderWay(under_way) };
+        let mut request = Self { state: RequestState::UnderWay(under_way) };
         if let Err(error) = started {
             _ = window.drain(operation.what, target, &pending);
             return Err(Box::new(Refused { value: request.take(false), error }));
@@ -172,7 +175,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
                     None => peer.put(spot.disp, elements),
                     Some(of) => peer.put_layout(spot, of, elements, from),
                 };
-                Self::done(peer, buffer, put)
+                Self::done(buffer, put)
             },
         )
     }
@@ -191,14 +194,14 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
                     let len = size_of_val(buffer.as_elements());
                     if let Some(span) = peer.near(spot.disp, len) {
                         span.read(cast_slice_mut(buffer.as_elements_mut()));
-                        return Ok(Self::complete(peer, buffer));
+                        return Ok(Self::complete(buffer));
                     }
                     let get = peer.operation(GET, spot.disp, len, &[]);
                     return Self::fetch(peer, &get, buffer, Side::dense(len));
                 };
                 match peer.get_layout(spot, of, buffer.as_elements_mut(), to) {
                     Ok(Some((get, into))) => Self::fetch(peer, &get, buffer, into),
-                    done => Self::done(peer, buffer, done.map(drop)),
+                    done => Self::done(buffer, done.map(drop)),
                 }
             },
         )
@@ -215,7 +218,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
             #[inline(always)]
             |buffer, from| {
                 let combined = O::accumulate(&buffer, from, peer, disp.spot(), op);
-                Self::done(peer, buffer, combined)
+                Self::done(buffer, combined)
             },
         )
     }
@@ -235,7 +238,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
                 let result = buffer.as_elements_mut();
                 match origin.get_accumulate(peer, spot, op, result, into) {
                     Ok(Some((fetch, into))) => Self::fetch(peer, &fetch, buffer, into),
-                    done => Self::done(peer, buffer, done.map(drop)),
+                    done => Self::done(buffer, done.map(drop)),
                 }
             },
         )
@@ -252,7 +255,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
     pub fn wait(self) -> Result<B, Refused<B>> {
         match self.state {
             RequestState::Complete(buffer) => Ok(buffer),
-            state => Self { state, ..self }.wait_cold().map_err(|refused| *refused),
+            state => Self { state }.wait_cold().map_err(|refused| *refused),
         }
     }
 
@@ -266,7 +269,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
 
     fn finish(&mut self) -> Result<B, Refused<B>> {
         let waited = match self.unfinished() {
-            Some(it) => self.window.drain(REQUEST_WAIT, self.target, &it.pending),
+            Some(it) => it.window.drain(REQUEST_WAIT, it.target, &it.pending),
             None => Ok(()),
         };
         self.end(waited)
@@ -299,7 +302,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         B::from_vec(buffer)
     }
 
-    fn unfinished(&self) -> Option<&Unfinished<B::Element>> {
+    fn unfinished(&self) -> Option<&Unfinished<'w, B::Element>> {
         match &self.state {
             RequestState::UnderWay(it) => it.get(),
             RequestState::Complete(_) | RequestState::Spent => None,
@@ -307,9 +310,12 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
     }
 
     /// What is under way.
+    fn under_way(&self) -> Option<&Unfinished<'w, B::Element>> {
+        self.unfinished().filter(|it| !it.pending.is_done())
+    }
+
     fn pending(&self) -> Option<&Arc<Pending>> {
-        let pending = self.unfinished().map(|it| &it.pending);
-        pending.filter(|pending| !pending.is_done())
+        self.under_way().map(|it| &it.pending)
     }
 
     /// Whether [`wait`](Self::wait) does not wait: because the operation is complete, or because it
@@ -317,11 +323,11 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
     ///
     /// It may be tested for ever, for as long as the target takes part (MPI's `MPI_Test`).
     pub fn test(&mut self) -> bool {
-        let Some(pending) = self.pending() else { return true };
-        let engine = self.window.engine();
+        let Some(Unfinished { window, target, pending, .. }) = self.under_way() else {
+            return true;
+        };
         // Before the last look, which sees what the target did before it left.
-        let wait = self.window.wait_for(REQUEST_WAIT, self.target);
-        let trouble = engine.progress_or_trouble(wait);
+        let trouble = window.engine().progress_or_trouble(window.wait_for(REQUEST_WAIT, *target));
         pending.is_done() || trouble.is_some()
     }
 
@@ -343,9 +349,15 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
     ///
     /// Requests of different universes may be mixed.
     pub fn wait_any(requests: &mut Vec<Self>) -> Option<(usize, Result<B, Refused<B>>)> {
-        let window = requests.first()?.window;
+        if let Some(index) = requests.iter().position(|request| request.under_way().is_none()) {
+            return Some((index, requests.remove(index).wait()));
+        }
+        let window = requests.first()?.unfinished()?.window;
         let engine = window.engine();
-        let alone = requests.iter().all(|request| core::ptr::eq(request.window.engine(), engine));
+        let alone = requests
+            .iter()
+            .filter_map(Self::unfinished)
+            .all(|it| core::ptr::eq(it.window.engine(), engine));
         let debtor = |turn: usize| {
             let turns = requests.len().max(1);
             let pending = requests[turn % turns].pending()?;
@@ -357,10 +369,11 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         let wait = Wait { recheck, ..window.wait_on(REQUEST_WAIT, On::Named(&debtor)) };
         let done = || {
             requests.iter().position(|request| {
-                if !alone && request.pending().is_some() {
-                    request.window.engine().progress_in_passing();
+                let under_way = request.under_way().filter(|_| !alone);
+                if let Some(it) = under_way {
+                    it.window.engine().progress_in_passing();
                 }
-                request.pending().is_none()
+                request.under_way().is_none()
             })
         };
         // wait: any request
@@ -370,12 +383,15 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
                 // One that fails for the reason that ended the wait; of a deadline, the first.
                 let index = Self::test_any(requests).unwrap_or(0);
                 let mut request = requests.remove(index);
-                if let Some(Unfinished { pending, .. }) = request.unfinished() {
-                    request.window.engine().cancel(pending);
-                    pending.set_told();
-                }
-                let failed = request.window.wait_failed(error);
-                Some((index, request.end(Err(failed))))
+                let error = match request.unfinished() {
+                    Some(Unfinished { window, pending, .. }) => {
+                        window.engine().cancel(pending);
+                        pending.set_told();
+                        window.wait_failed(error)
+                    }
+                    None => window.wait_failed(error),
+                };
+                Some((index, request.end(Err(error))))
             }
         }
     }
@@ -413,7 +429,8 @@ macro_rules! requests {
             ///
             /// Those of [`put`](crate::Access::put); the buffer comes back with them in a
             /// [`Refused`], as it was.
-            #[inline]
+            // What it gives is a few words in memory, if it is a call: longer than all it does.
+            #[inline(always)]
             pub fn rput<O: OwnedOrigin>(
                 &self,
                 $($target: Rank,)?
@@ -434,7 +451,8 @@ macro_rules! requests {
             ///
             /// Those of [`get`](crate::Access::get); the buffer comes back with them in a
             /// [`Refused`], unchanged, or its elements unspecified if a peer failed.
-            #[inline]
+            // What it gives is a few words in memory, if it is a call: longer than all it does.
+            #[inline(always)]
             pub fn rget<O: OwnedOrigin>(
                 &self,
                 $($target: Rank,)?

@@ -24,7 +24,7 @@ const ALL_STRIPES: Range<u64> = 0..STRIPES as u64 * STRIPE;
 
 /// Blocks of a row that is in all stripes which are combined while these are held: about as many
 /// lines of memory as a whole stripe has.
-const FAR_APART: u64 = 256;
+pub(crate) const FAR_APART: u64 = 256;
 
 /// Elements in a part that this rank reaches: how the caller named them, and where they are.
 #[derive(Clone, Copy)]

@@ -16,7 +16,7 @@ mod packed;
 mod rendezvous;
 mod sending;
 
-pub(crate) use mapped::Placed;
+pub(crate) use mapped::{FAR_APART, Placed};
 pub(crate) use packed::{BOUNCE_BYTES, Packed};
 
 use crate::element::Op;

@@ -3,6 +3,7 @@
 //! Operands and results are bytes: code of the elements' type, of which there are many copies, is
 //! what combines one element, and [`BasicType::combine`].
 use super::atomic::WIDE;
+use super::fused::{AT_ONCE_LEAST, AT_ONCE_MOST};
 use super::strided::Area;
 use super::target::Span;
 use crate::element::{AtomicElement, BasicElement, BasicType, Op, Visitor};
@@ -26,7 +27,7 @@ struct Aligned([u8; BLOCK]);
 /// combined under the locks of stripes in any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Integers {
-    /// The machine's atomics, one element after the other.
+    /// The machine's atomics, one element after the other, or many in one of its transactions.
     ByAtomics,
     /// As other types: an array in vectors, under one lock.
     ByLock,
@@ -88,8 +89,23 @@ impl Visitor for ByAtomics<'_> {
         let Self { part, row, op, operands, result } = self;
         let width = size_of::<E>();
         each_block(part, row, operands, result, |block, operands, mut result| {
-            let (len, mut at) = (row.len as usize, 0);
+            let (len, mut at, mut next) = (row.len as usize, 0, 0);
             while at < len {
+                if at >= next {
+                    next = at + AT_ONCE_MOST;
+                    let here = at..next.min(len);
+                    let done = match (operands.get(here.clone()), block.part(at, here.len())) {
+                        (Some(operands), Some(place)) if here.len() >= AT_ONCE_LEAST => {
+                            let result = result.as_deref_mut().and_then(|it| it.get_mut(here));
+                            place.combine_at_once(E::BASIC, op, operands, result)
+                        }
+                        _ => 0,
+                    };
+                    if done > 0 {
+                        (at, next) = (at + done, at + done);
+                        continue;
+                    }
+                }
                 // What is only looked at needs no exchange.
                 let several = operands.get(at..).and_then(<[u8]>::first_chunk);
                 let several = several.filter(|_| op != Op::NoOp && len - at >= WIDE);

@@ -8,6 +8,8 @@
 //! AVX2, nothing is done here.
 #![allow(unsafe_code)]
 
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use super::transaction;
 use crate::element::{BasicType, Op};
 
 /// Bytes of a vector.
@@ -42,19 +44,83 @@ pub(crate) unsafe fn combine(
             let into = result.as_mut_ptr();
             // SAFETY: caller: `len` bytes are mapped, and as many operands, and bytes of the
             // result, are there. It is a multiple of `LEAST`.
-            unsafe { kernels::fetch(at, basic, op, from, into, len) }
+            unsafe { kernels::fetch(at, basic, op, from, into, len, How::UnderLock) }
         }
         // SAFETY: as above.
-        None => unsafe { kernels::update(at, basic, op, from, len) },
+        None => unsafe { kernels::update(at, basic, op, from, len, How::UnderLock) },
     };
+    if done { len } else { 0 }
+}
+
+/// What keeps others from the bytes that a kernel combines.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// The caller's lock.
+    UnderLock,
+    /// Nothing: it is one atomic operation, or fails and does nothing.
+    #[cfg_attr(
+        any(not(target_arch = "x86_64"), miri),
+        expect(dead_code, reason = "there are no transactions")
+    )]
+    AtOnce,
+}
+
+/// Fewer bytes are not worth a transaction.
+pub(crate) const AT_ONCE_LEAST: usize = 64;
+
+/// So many bytes are combined by one: what first-level caches keep in it beside the operands, and
+/// few enough that others seldom come between.
+pub(crate) const AT_ONCE_MOST: usize = 4 << 10;
+
+/// As [`combine`], by a [transaction](super::transaction): at one instant, as others see it,
+/// whether they have a lock or not. 0 if that cannot be or failed, and nothing happened.
+///
+/// # Safety
+///
+/// `operands.len()` bytes from `at` on are mapped window memory.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+pub(crate) unsafe fn combine_at_once(
+    at: *mut u8,
+    basic: BasicType,
+    op: Op,
+    operands: &[u8],
+    result: Option<&mut [u8]>,
+) -> usize {
+    let len = match &result {
+        Some(result) => operands.len().min(result.len()),
+        None => operands.len(),
+    };
+    let len = len.min(AT_ONCE_MOST) / LEAST * LEAST;
+    if len < AT_ONCE_LEAST || !kernels::are_there(basic, op) || !transaction::is_promising() {
+        return 0;
+    }
+    let from = operands.as_ptr();
+    let done = match result {
+        Some(result) => {
+            let into = result.as_mut_ptr();
+            // SAFETY: as in `combine`; the CPU has transactions.
+            unsafe { kernels::fetch(at, basic, op, from, into, len, How::AtOnce) }
+        }
+        // SAFETY: as above.
+        None => unsafe { kernels::update(at, basic, op, from, len, How::AtOnce) },
+    };
+    transaction::note(done);
     if done { len } else { 0 }
 }
 
 #[cfg(any(not(target_arch = "x86_64"), miri))]
 mod kernels {
-    use super::{BasicType, Op};
+    use super::{BasicType, How, Op};
 
-    pub(super) unsafe fn update(_: *mut u8, _: BasicType, _: Op, _: *const u8, _: usize) -> bool {
+    pub(super) unsafe fn update(
+        _: *mut u8,
+        _: BasicType,
+        _: Op,
+        _: *const u8,
+        _: usize,
+        _: How,
+    ) -> bool {
         false
     }
 
@@ -65,6 +131,7 @@ mod kernels {
         _: *const u8,
         _: *mut u8,
         _: usize,
+        _: How,
     ) -> bool {
         false
     }
@@ -72,7 +139,7 @@ mod kernels {
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod kernels {
-    use super::{BasicType, Op, VECTOR};
+    use super::{BasicType, How, Op, VECTOR, transaction};
     use core::arch::asm;
     use core::arch::x86_64::{
         __m256, __m256d, __m256i, _CMP_EQ_OQ, _CMP_GT_OQ, _CMP_LT_OQ, _CMP_UNORD_Q,
@@ -180,26 +247,57 @@ mod kernels {
             }
             $len -= VECTOR;
         }
-        if $len == 0 {
-            return;
+        if $len != 0 {
+            piece!(16, "vmovups", $vector, $combine, $at $from $len $(, $into)?);
+            piece!(8, "vmovq", $vector, $combine, $at $from $len $(, $into)?);
+            piece!(4, "vmovd", $vector, $combine, $at $from $len $(, $into)?);
         }
-        piece!(16, "vmovups", $vector, $combine, $at $from $len $(, $into)?);
-        piece!(8, "vmovq", $vector, $combine, $at $from $len $(, $into)?);
-        piece!(4, "vmovd", $vector, $combine, $at $from $len $(, $into)?);
     } }
+
+    /// Begins what [`end`] ends. `false` if that failed, and nothing is under way. A transaction
+    /// fails where vectors of this width are put out of use, as where these functions return: so
+    /// they begin and end it themselves.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has transactions, if one is asked for, and [`end`] follows in the same function,
+    /// with loads, stores and sums between.
+    #[inline(always)]
+    unsafe fn begin(how: How) -> bool {
+        // SAFETY: forwarded to the caller.
+        how == How::UnderLock || unsafe { transaction::begin() }
+    }
+
+    /// # Safety
+    ///
+    /// [`begin`] was `true` for the same.
+    #[inline(always)]
+    unsafe fn end(how: How) {
+        if how == How::AtOnce {
+            // SAFETY: caller: it is under way.
+            unsafe { transaction::commit() };
+        }
+    }
 
     /// Two functions for an operation: one that updates, one that fetches what was there as well.
     macro_rules! kernel { ($update:ident, $fetch:ident, $vector:ty, $combine:expr) => {
         /// # Safety
         ///
         /// `len` bytes are mapped at `at` and readable at `from`, a multiple of [`super::LEAST`].
-        /// The CPU has AVX2.
+        /// The CPU has AVX2, and transactions for what is done at once.
         #[target_feature(enable = "avx2")]
         #[allow(unused_assignments, reason = "the last piece moves on as well")]
-        unsafe fn $update(mut at: *mut u8, from: *const u8, mut len: usize) {
+        unsafe fn $update(mut at: *mut u8, from: *const u8, mut len: usize, how: How) -> bool {
             let mut from = from.cast::<$vector>();
             let combine = $combine;
+            // SAFETY: caller: transactions are there; what follows loads, stores and sums.
+            if !unsafe { begin(how) } {
+                return false;
+            }
             combine_all!($vector, combine, at from len);
+            // SAFETY: begun above.
+            unsafe { end(how) };
+            true
         }
 
         /// # Safety
@@ -207,10 +305,23 @@ mod kernels {
         /// As the one above; `into` takes as many bytes.
         #[target_feature(enable = "avx2")]
         #[allow(unused_assignments, reason = "the last piece moves on as well")]
-        unsafe fn $fetch(mut at: *mut u8, from: *const u8, into: *mut u8, mut len: usize) {
+        unsafe fn $fetch(
+            mut at: *mut u8,
+            from: *const u8,
+            into: *mut u8,
+            mut len: usize,
+            how: How,
+        ) -> bool {
             let (mut from, mut into) = (from.cast::<$vector>(), into.cast::<$vector>());
             let combine = $combine;
+            // SAFETY: caller: transactions are there; what follows loads, stores and sums.
+            if !unsafe { begin(how) } {
+                return false;
+            }
             combine_all!($vector, combine, at from len, into);
+            // SAFETY: begun above.
+            unsafe { end(how) };
+            true
         }
     } }
 
@@ -292,8 +403,8 @@ mod kernels {
         _mm256_blendv_epi8(old, x, greater)
     });
 
-    type Update = unsafe fn(*mut u8, *const u8, usize);
-    type Fetch = unsafe fn(*mut u8, *const u8, *mut u8, usize);
+    type Update = unsafe fn(*mut u8, *const u8, usize, How) -> bool;
+    type Fetch = unsafe fn(*mut u8, *const u8, *mut u8, usize, How) -> bool;
 
     /// The kernels of each type and operation that has some.
     macro_rules! kernels { ($($basic:pat, $op:ident: $update:ident, $fetch:ident;)*) => {
@@ -373,9 +484,16 @@ mod kernels {
         kernel.filter(|_| is_x86_feature_detected!("avx2"))
     }
 
+    /// Whether there are kernels for that operation.
+    #[inline(always)]
+    pub(super) fn are_there(basic: BasicType, op: Op) -> bool {
+        find(&UPDATES, basic, op).is_some()
+    }
+
     /// # Safety
     ///
-    /// `len` bytes are mapped at `at` and readable at `from`, a multiple of [`super::LEAST`].
+    /// `len` bytes are mapped at `at` and readable at `from`, a multiple of [`super::LEAST`]. The
+    /// CPU has transactions for what is done at once.
     #[inline]
     pub(super) unsafe fn update(
         at: *mut u8,
@@ -383,11 +501,11 @@ mod kernels {
         op: Op,
         from: *const u8,
         len: usize,
+        how: How,
     ) -> bool {
         let Some(kernel) = find(&UPDATES, basic, op) else { return false };
         // SAFETY: forwarded to the caller; the CPU has AVX2.
-        unsafe { kernel(at, from, len) };
-        true
+        unsafe { kernel(at, from, len, how) }
     }
 
     /// # Safety
@@ -401,11 +519,11 @@ mod kernels {
         from: *const u8,
         into: *mut u8,
         len: usize,
+        how: How,
     ) -> bool {
         let Some(kernel) = find(&FETCHES, basic, op) else { return false };
         // SAFETY: forwarded to the caller; the CPU has AVX2.
-        unsafe { kernel(at, from, into, len) };
-        true
+        unsafe { kernel(at, from, into, len, how) }
     }
 }
 
@@ -486,6 +604,35 @@ mod tests {
             values.iter().flat_map(|it| [*it as u32, (*it >> 32) as u32]).collect();
         check(&halves, &ops);
         check(&halves.iter().map(|half| half.cast_signed()).collect::<Vec<_>>(), &ops);
+    }
+
+    /// Each operation that has kernels, of all lengths around those that are worth it.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[test]
+    fn what_is_done_at_once_agrees_with_the_definition() {
+        let value = |i: usize| (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let lens = [56, 64, 72, 128, 500 * 8, AT_ONCE_MOST, AT_ONCE_MOST + 8];
+        for (op, len) in Op::ALL.into_iter().flat_map(|op| lens.map(|len| (op, len))) {
+            for fetches in [false, true] {
+                let before: Vec<u64> = (0..len / 8).map(value).collect();
+                let operands: Vec<u64> = (0..len / 8).map(|i| value(i + 99)).collect();
+                let (mut window, mut old) = (before.clone(), vec![0u64; len / 8]);
+                let result = fetches.then(|| cast_slice_mut(&mut old));
+                let (at, bytes) = (window.as_mut_ptr().cast(), cast_slice(&operands));
+                // SAFETY: as many elements are there.
+                let done = unsafe { combine_at_once(at, BasicType::U64, op, bytes, result) };
+                let most = if len < AT_ONCE_LEAST { 0 } else { len.min(AT_ONCE_MOST) };
+                assert!(done == 0 || done == most, "{} of {len}: {done}", op.name());
+                let mut expected = before.clone();
+                if done > 0 {
+                    u64::combine_all(op, &mut expected[..done / 8], &operands[..done / 8]);
+                }
+                assert_eq!(window, expected, "{} of {len}", op.name());
+                let fetched = if fetches { done / 8 } else { 0 };
+                assert_eq!(old[..fetched], before[..fetched]);
+                assert!(old[fetched..].iter().all(|old| *old == 0));
+            }
+        }
     }
 
     #[test]

@@ -25,3 +25,5 @@ pub(crate) mod stores;
 pub(crate) mod strided;
 pub(crate) mod stripe;
 pub(crate) mod target;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod transaction;

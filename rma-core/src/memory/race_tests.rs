@@ -7,7 +7,7 @@ use super::target::Span;
 use super::{accumulate, cells};
 use crate::element::{BasicType, Op};
 use crate::layout::Row;
-use bytemuck::bytes_of;
+use bytemuck::{bytes_of, cast_slice, cast_slice_mut};
 use std::thread;
 
 #[repr(align(8))]
@@ -151,4 +151,40 @@ fn no_update_of_a_cell_is_lost() {
     let mut expected = [TIMES as u8, 0, 0, 0, 0, 0, 0, 0];
     expected[4..].copy_from_slice(&TIMES.to_ne_bytes());
     assert_eq!(memory.0, expected);
+}
+
+/// Arrays, whichever way they are combined, beside single elements of theirs: what each adds is in
+/// the sum, and what each fetched was there once.
+#[test]
+fn no_sum_is_lost_between_arrays_and_single_elements() {
+    const ELEMENTS: usize = if cfg!(miri) { 20 } else { 1200 };
+    const TIMES: u64 = if cfg!(miri) { 3 } else { 2000 };
+    let mut memory = vec![0u64; ELEMENTS];
+    let size = ELEMENTS * 8;
+    let shared = Shared { base: memory.as_mut_ptr().cast(), size };
+    let array = |shared: &Shared, one: u64| {
+        let (operands, mut old) = (vec![one; ELEMENTS], vec![0u64; ELEMENTS]);
+        let mut before = vec![0u64; ELEMENTS];
+        for time in 0..TIMES {
+            let result = (time % 2 == 1).then(|| cast_slice_mut(&mut old));
+            let operands = cast_slice(&operands);
+            accumulate::by_atomics(shared.span(0, size), BasicType::U64, Op::Sum, operands, result);
+            assert!(old.iter().zip(&before).all(|(old, before)| old >= before));
+            before.copy_from_slice(&old);
+        }
+    };
+    thread::scope(|scope| {
+        let (shared, array) = (&shared, &array);
+        scope.spawn(move || array(shared, 1));
+        scope.spawn(move || array(shared, 1 << 20));
+        for time in 0..TIMES {
+            for at in (time % 7..ELEMENTS as u64).step_by(7) {
+                shared.span(8 * at, 8).fetch_and_op(Op::Sum, 1u64 << 40).expect("it is aligned");
+            }
+        }
+    });
+    for (at, sum) in (0..).zip(memory) {
+        let singles = (0..TIMES).filter(|time| time % 7 == at % 7).count() as u64;
+        assert_eq!(sum, TIMES + (TIMES << 20) + (singles << 40), "at {at}");
+    }
 }

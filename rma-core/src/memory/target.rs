@@ -473,6 +473,31 @@ impl<'w> Span<'w> {
         unsafe { fused::combine(self.at, basic, op, operands, result) }
     }
 
+    /// Combines the first bytes of the span with operands of `basic` type, by one atomic operation
+    /// for all their elements; `result` takes what was there. Returns how many bytes that were:
+    /// none if the machine cannot, or others came between.
+    #[inline]
+    pub(crate) fn combine_at_once(
+        self,
+        basic: BasicType,
+        op: Op,
+        operands: &[u8],
+        result: Option<&mut [u8]>,
+    ) -> usize {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            let operands = &operands[..operands.len().min(self.len)];
+            // No store that a flush would have to wait for: what ends it orders as an atomic.
+            // SAFETY: as many bytes of the span are mapped window memory.
+            unsafe { fused::combine_at_once(self.at, basic, op, operands, result) }
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        {
+            _ = (basic, op, operands, result);
+            0
+        }
+    }
+
     /// Whether the span begins at a multiple of `align` bytes, a power of two: no division, where
     /// the type is not known.
     #[inline(always)]

@@ -134,10 +134,13 @@ impl Window {
     /// What a device does, and what goes by messages all the same.
     fn explain_device(&self) -> ByDevice {
         let Some((remote, device)) = self.remote() else { return ByDevice::default() };
-        let RemoteLimits { inject, bounce, run_min, coherent, .. } = remote.limits();
-        let moves = format!(
-            "up to {inject} bytes injected, up to {bounce} copied first, larger ones directly"
-        );
+        let RemoteLimits { inject, bounce, transfer_max, run_min, coherent, .. } = remote.limits();
+        let larger = if transfer_max <= bounce as u64 {
+            format!("larger ones in transfers of {transfer_max}, copied as well")
+        } else {
+            "larger ones directly".to_owned()
+        };
+        let moves = format!("up to {inject} bytes injected, up to {bounce} copied first, {larger}");
         let layouts = self.explain_layouts(remote, run_min);
         let types: Vec<&str> = device.types().map(BasicType::name).collect();
         let all = (0..u32::BITS as u8).filter_map(BasicType::from_wire).count() == types.len();

@@ -5,6 +5,8 @@ use crate::protocol::message::{Durable, Head, Kind, query};
 use crate::rank::Rank;
 use crate::transport::PersistError;
 use crate::window::Window;
+use core::pin::Pin;
+use core::task::{Context, Poll};
 use std::sync::Arc;
 
 const WHAT: &str = "making a target's part durable";
@@ -12,7 +14,7 @@ const WHAT: &str = "making a target's part durable";
 /// A target that was asked to make its part durable: [`wait`](Self::wait) says whether it has.
 ///
 /// To drop it takes nothing back: the target does so all the same, and the origin does not hear
-/// how it went.
+/// how it went. It is a [`Future`] of that as well, which makes progress when it is polled.
 #[must_use = "whether the part is durable comes from `wait`"]
 pub struct DurableRequest<'w> {
     window: &'w Window,
@@ -77,6 +79,10 @@ impl DurableRequest<'_> {
     /// [`RmaError::Persist`] of the target: its part ends with the job, or its system fails; see
     /// [`PersistError`]. Those of every wait: the target died or left, a deadline passed.
     pub fn wait(self) -> Result<(), RmaError> {
+        self.finish()
+    }
+
+    fn finish(&self) -> Result<(), RmaError> {
         let Some(pending) = &self.pending else { return Ok(()) };
         self.window.drain(WHAT, self.target, pending)?;
         let gone = RmaError::Freed { window: self.window.id(), target: self.target };
@@ -88,5 +94,18 @@ impl DurableRequest<'_> {
         let (window, rank) = (self.window.id(), self.target);
         let end = self.window.peers.get(rank).map_or(0, |peer| peer.size);
         RmaError::Persist { window, rank, start: 0, end, error }
+    }
+}
+
+impl Future for DurableRequest<'_> {
+    type Output = Result<(), RmaError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let request = self.get_mut();
+        if !request.test() {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(request.finish())
     }
 }

@@ -111,15 +111,16 @@ fn run(told: &Arguments) -> Result<String, Failure> {
         }
         ["delete", root, name] => {
             Root::open_alone(root)?.delete(name)?;
-            Ok(String::new())
+            Ok(deleted(name, None, told.json))
         }
         ["delete", root, name, number] => {
-            Root::open_alone(root)?.delete_version(name, version(number)?)?;
-            Ok(String::new())
+            let number = version(number)?;
+            Root::open_alone(root)?.delete_version(name, number)?;
+            Ok(deleted(name, Some(number), told.json))
         }
         ["du", root] => usage(&Root::look(root)?, told.json),
         ["export", root, name, number, file] => {
-            export(&Root::open_alone(root)?, name, version(number)?, told.rank, file)
+            export(&Root::open_alone(root)?, name, version(number)?, file, told)
         }
         [] => Err(Failure::Usage("what shall be done?".into())),
         [command, ..] => {
@@ -129,6 +130,15 @@ fn run(told: &Arguments) -> Result<String, Failure> {
                 false => format!("there is no command {command:?}"),
             }))
         }
+    }
+}
+
+/// What is no more: nothing is said to people, who have asked for it.
+fn deleted(name: &str, version: Option<u64>, is_json: bool) -> String {
+    let number = version.map_or("null".into(), |number| number.to_string());
+    match is_json {
+        true => format!("{{\"deleted\": {}, \"version\": {number}}}\n", json(name)),
+        false => String::new(),
     }
 }
 
@@ -363,19 +373,24 @@ fn export(
     root: &Root,
     name: &str,
     number: u64,
-    rank: Option<u32>,
     file: &str,
+    told: &Arguments,
 ) -> Result<String, Failure> {
     let failed = |error: io::Error| Failure::Failed(format!("{file}: {error}"));
     let is_npy = file.ends_with(".npy");
     // A version that is damaged leaves no file that looks like one.
     let new = format!("{file}.part");
     let mut out = io::BufWriter::new(File::create(&new).map_err(failed)?);
-    let wrote = root.export(name, number, rank, is_npy, &mut out).map_err(Failure::from);
+    let wrote = root.export(name, number, told.rank, is_npy, &mut out).map_err(Failure::from);
     let wrote = wrote.and_then(|()| out.flush().map_err(failed));
-    let put = wrote.and_then(|()| std::fs::rename(&new, file).map_err(failed));
-    if put.is_err() {
-        _ = std::fs::remove_file(&new);
-    }
-    put.map(|()| String::new())
+    let put = wrote.and_then(|()| {
+        let bytes = std::fs::metadata(&new).map_err(failed)?.len();
+        std::fs::rename(&new, file).map_err(failed)?;
+        Ok(bytes)
+    });
+    let bytes = put.inspect_err(|_| _ = std::fs::remove_file(&new))?;
+    Ok(match told.json {
+        true => format!("{{\"file\": {}, \"bytes\": {bytes}}}\n", json(file)),
+        false => String::new(),
+    })
 }

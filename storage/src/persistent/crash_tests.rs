@@ -532,6 +532,18 @@ fn a_request_without_space_leaves_all_as_it_was() {
     }
 }
 
+/// A store that went with the thread that had it makes no version, and none that is told of.
+#[test]
+fn without_a_store_no_rank_makes_a_version() {
+    let mut job = open(&Simulated::new(Mistake::None), &hints(false), false).unwrap();
+    job.transactions[0].store = None;
+    let made = job.commit_alone(0);
+    assert!(matches!(made, Err(PersistentError::Poisoned { .. })), "{made:?}");
+    let outcomes = job.commit(None, Fault::None, &mut Random(3));
+    assert!(matches!(outcomes[0], Some(Err(PersistentError::Poisoned { .. }))), "{outcomes:?}");
+    assert!(matches!(outcomes[1], Some(Err(PersistentError::Elsewhere { .. }))), "{outcomes:?}");
+}
+
 /// All ranks have their store poisoned, and none says that there is no version.
 fn are_poisoned<T>(job: &Job, outcomes: &Outcomes<T>) -> bool {
     let is_told = |outcome: &Option<Result<T>>| match outcome {

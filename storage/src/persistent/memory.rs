@@ -3,13 +3,13 @@
 
 use super::error::{PersistentCode, PersistentError};
 use super::hints::PersistentHints;
-use super::request::{CommitRequest, Outcome, Pending, Writer, Written};
+use super::request::{Asked, CommitRequest, Outcome, Pending, Writer, Written};
 use super::root::Root;
 use super::tracker::Tracker;
 use super::transaction::{COMMIT, Numbers, Transaction, open};
 use super::{OfWindow, Ranks, agree, finish};
 use crate::hints::choice;
-use crate::store::{Disk, Medium, State, work_file};
+use crate::store::{Disk, Medium, State, tag, work_file};
 use crate::{StorageError, StorageHints, StorageMemory};
 use core::ops::Range;
 use rma_core::transport::{Announced, FileMapping, Mapped, Mapping};
@@ -71,6 +71,8 @@ pub struct PersistentMemory {
     /// What is told of `state`, also while a commit holds that.
     told: Mutex<Told>,
     hints: PersistentHints,
+    /// Of its name and this opening of its root: other windows of the job have another one.
+    tag: u64,
     rank: u32,
     ranks: u32,
     len: usize,
@@ -98,9 +100,10 @@ struct Told {
     is_requested: bool,
 }
 
-/// What ranks tell each other when they meet to commit: which window it is, whether it has
-/// transactions and is to have some, the serial of a version that was asked for, and [`Numbers`].
-type Words = [u64; 7];
+/// What ranks tell each other when they meet to commit: which window it is, what they call, whether
+/// it has transactions and is to have some, the serial of a version that was asked for, and
+/// [`Numbers`].
+type Words = [u64; 8];
 
 /// A commit that all ranks have come to.
 struct Met<'m> {
@@ -112,7 +115,7 @@ struct Met<'m> {
 impl Met<'_> {
     /// Of the version that was asked for, which all ranks mean; 0 if there is none.
     fn serial(&self) -> u64 {
-        self.all[0][2]
+        self.all[0][3]
     }
 }
 
@@ -155,7 +158,7 @@ impl PersistentMemory {
             let arg = |what| PersistentError::Arg { name: hints.name.clone(), what };
             match len {
                 0 => Err(arg("a rank has one byte of it at least")),
-                _ if root.is_locked() => Ok(()),
+                _ if root.is_locked() => Ok(root.inner.opening),
                 _ => Err(arg("its root is open to be listed only; use Root::open")),
             }
         });
@@ -184,6 +187,7 @@ impl PersistentMemory {
             keep_all,
             told: Mutex::default(),
             hints: hints.clone(),
+            tag: tag(key, &[&root.inner.opening.to_le_bytes(), hints.name.as_bytes()].concat()),
             rank,
             ranks,
             len,
@@ -300,7 +304,7 @@ impl PersistentMemory {
     }
 
     fn request(&self, ranks: &impl Ranks) -> Result<Outcome> {
-        let (mut met, plain_next) = self.begin(ranks)?;
+        let (mut met, plain_next) = self.begin(ranks, Asked::Request)?;
         if self.hints.volatile || self.is_plain() || plain_next {
             let made = self.make(ranks, &mut met, plain_next)?;
             return Ok(Outcome::new(OnceLock::from(Ok(made))));
@@ -323,22 +327,22 @@ impl PersistentMemory {
     }
 
     fn commit_all(&self, ranks: &impl Ranks) -> Result<Option<u64>> {
-        let (mut met, plain_next) = self.begin(ranks)?;
+        let (mut met, plain_next) = self.begin(ranks, Asked::Commit)?;
         self.make(ranks, &mut met, plain_next)
     }
 
     /// Meets the ranks for a version, when one that was asked for before is decided; also returns
     /// whether transactions are to be off. **Collective**
-    fn begin(&self, ranks: &impl Ranks) -> Result<(Met<'_>, bool)> {
+    fn begin(&self, ranks: &impl Ranks, asked: Asked<'_>) -> Result<(Met<'_>, bool)> {
         let plain_next = self.plain_next.load(Relaxed);
-        let mut met = self.meet(ranks, plain_next, None)?;
+        let mut met = self.meet(ranks, plain_next, asked)?;
         if met.serial() != 0 {
             self.decide(ranks, &mut met)?;
-            let words = self.words(&met.running, plain_next, None);
+            let words = self.words(&met.running, plain_next, asked);
             met.all = finish(agree(ranks, COMMIT, words, |words| *words))?.1;
         }
         let first = met.all[0];
-        if met.all.iter().any(|one| one[1] != first[1]) {
+        if met.all.iter().any(|one| one[2] != first[2]) {
             let what = "pmem_dont_use_transactions was not set alike at all ranks; set it again";
             return Err(self.arg(what));
         }
@@ -346,37 +350,27 @@ impl PersistentMemory {
     }
 
     /// What this rank tells the others when they meet, of whatever version was asked for, or of
-    /// the one `awaited` only.
-    fn words(
-        &self,
-        running: &Running,
-        plain_next: bool,
-        awaited: Option<&Outcome>,
-    ) -> Result<Words> {
-        let is_meant = |pending: &&Pending| {
-            awaited.is_none_or(|awaited| Arc::ptr_eq(awaited, &pending.outcome))
+    /// the one that it waits for only.
+    fn words(&self, running: &Running, plain_next: bool, asked: Asked<'_>) -> Result<Words> {
+        let is_meant = |pending: &&Pending| match asked {
+            Asked::Wait(awaited) => Arc::ptr_eq(awaited, &pending.outcome),
+            Asked::Commit | Asked::Request => true,
         };
         let (serial, numbers) = match running.pending.as_ref().filter(is_meant) {
             Some(pending) => (pending.requested.serial(), Numbers::default()),
-            None if awaited.is_some() => (0, Numbers::default()),
+            None if matches!(asked, Asked::Wait(_)) => (0, Numbers::default()),
             None if self.hints.volatile || self.is_plain() && plain_next => (0, Numbers::default()),
             None => (0, running.transaction.numbers(self.keep_all.load(Relaxed))?),
         };
-        let name = u64::from(crc32fast::hash(self.hints.name.as_bytes()));
         let plain = u64::from(self.is_plain()) | u64::from(plain_next) << 1;
-        let mut words = [name, plain, serial, 0, 0, 0, 0];
-        words[3..].copy_from_slice(&numbers);
+        let mut words = [self.tag, asked.word(), plain, serial, 0, 0, 0, 0];
+        words[4..].copy_from_slice(&numbers);
         Ok(words)
     }
 
-    /// Meets the ranks that commit, or wait for the version that is `awaited`; none of them is
-    /// refused, and all mean this window and the same version. **Collective**
-    fn meet(
-        &self,
-        ranks: &impl Ranks,
-        plain_next: bool,
-        awaited: Option<&Outcome>,
-    ) -> Result<Met<'_>> {
+    /// Meets the ranks; none of them is refused, and all mean this window, call the same, and mean
+    /// the same version. **Collective**
+    fn meet(&self, ranks: &impl Ranks, plain_next: bool, asked: Asked<'_>) -> Result<Met<'_>> {
         let checked = match (ranks.rank(), ranks.size()) == (self.rank, self.ranks) {
             true => Ok(()),
             false => Err(self.arg("the ranks that commit are not those that have opened it")),
@@ -385,21 +379,28 @@ impl PersistentMemory {
         // Not of one that is refused: another commit has it, and waits for what this one tells.
         let ready = checked.and_then(|committing| {
             let running = self.running();
-            let words = self.words(&running, plain_next, awaited)?;
+            let words = self.words(&running, plain_next, asked)?;
             Ok((running, committing, words))
         });
         let met = finish(agree(ranks, COMMIT, ready, |(.., words)| *words));
-        let ((running, _committing, [name, ..]), all) = met.inspect_err(|error| {
+        let ((running, _committing, mine), all) = met.inspect_err(|error| {
             // Others may decide what was asked for, and this rank is not with them.
             if matches!(error, PersistentError::Collective(_) | PersistentError::Unheard { .. }) {
                 self.give_up(error);
             }
         })?;
         let met = Met { running, _committing, all };
-        if met.all.iter().any(|one| one[0] != name) {
-            return Err(self.arg("ranks commit different windows; all commit the same"));
+        let differ = |word: usize| met.all.iter().any(|one| one[word] != mine[word]);
+        if differ(0) {
+            let what = "ranks commit or wait for different windows; all name the same";
+            return Err(self.arg(what));
         }
-        if met.all.iter().any(|one| one[2] != met.serial()) {
+        if differ(1) {
+            let what = "some ranks commit, request or wait where others do another of these; all \
+                        call the same";
+            return Err(self.arg(what));
+        }
+        if differ(3) {
             return Err(self.arg("ranks wait for different commits; all wait for the same"));
         }
         Ok(met)
@@ -434,7 +435,7 @@ impl PersistentMemory {
     /// Decides the version that is `awaited`, when all parts of it are durable, unless another
     /// call has; returns its number. **Collective**
     pub(super) fn conclude(&self, ranks: &impl Ranks, awaited: &Outcome) -> Result<Option<u64>> {
-        let met = self.meet(ranks, self.plain_next.load(Relaxed), Some(awaited));
+        let met = self.meet(ranks, self.plain_next.load(Relaxed), Asked::Wait(awaited));
         match (met, awaited.get()) {
             (Ok(mut met), _) if met.serial() != 0 => self.decide(ranks, &mut met),
             // Also if a rank that is done has left since.
@@ -548,7 +549,7 @@ impl PersistentMemory {
         }
         let made = running.transaction.commit_alone(self.keep_all.load(Relaxed));
         self.tell(&running);
-        made
+        made.map(Some)
     }
 
     fn is_plain(&self) -> bool {
@@ -589,7 +590,7 @@ impl PersistentMemory {
 
 /// Of each rank, for a commit.
 fn numbers_of(all: &[Words]) -> Vec<Numbers> {
-    all.iter().map(|&[_, _, _, numbers @ ..]| numbers).collect()
+    all.iter().map(|&[_, _, _, _, numbers @ ..]| numbers).collect()
 }
 
 struct Committing<'m>(&'m PersistentMemory);

@@ -47,6 +47,25 @@ impl CommitRequest<'_> {
     }
 }
 
+/// What a rank calls when it meets the others for a version: all call the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked<'o> {
+    Commit,
+    Request,
+    /// Of the version that was asked for with this outcome.
+    Wait(&'o Outcome),
+}
+
+impl Asked<'_> {
+    pub(super) fn word(self) -> u64 {
+        match self {
+            Self::Commit => 0,
+            Self::Request => 1,
+            Self::Wait(_) => 2,
+        }
+    }
+}
+
 /// A version that is to be decided.
 #[derive(Debug)]
 pub(super) struct Pending {

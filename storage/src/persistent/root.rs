@@ -3,7 +3,7 @@ use super::error::PersistentError;
 use super::{agree, finish};
 use crate::file::retry;
 use crate::lock::{lock_range, unlock_range};
-use crate::store::{Disk, KEY_FILE, KEY_LEN, Key, key_of};
+use crate::store::{Disk, KEY_FILE, Key, key_of, tag};
 use rma_core::{Communicator, Universe};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
@@ -30,6 +30,9 @@ pub(super) struct Inner {
     pub(super) path: PathBuf,
     pub(super) disk: Disk,
     pub(super) key: Key,
+    /// Tells this opening of the root from those of others, also of a copy, which has its key; the
+    /// same at all ranks.
+    pub(super) opening: u64,
     lock: Option<(OwnedFd, Range<u64>)>,
     process: Pid,
 }
@@ -70,20 +73,33 @@ impl Root {
         let lock = lock.map(|file| (file, range));
         let (lock, _) = finish(agree(world, what, lock, |_| []))?;
         let disk = Disk::new(path);
-        let made = if rank == 0 { key(path, &disk).map(Some) } else { Ok(None) };
-        let (made, _) = finish(agree(world, what, made, |_| []))?;
+        let made = || {
+            let (key, opening) = (key(path, &disk)?, u64::from_le_bytes(random()?));
+            tell_opening(path, &lock.0, opening)?;
+            Ok((key, opening))
+        };
+        let made = if rank == 0 { made().map(Some) } else { Ok(None) };
+        let word = |made: &Option<(Key, u64)>| [made.map_or(0, |(_, opening)| opening)];
+        let (made, openings) = finish(agree(world, what, made, word))?;
         // A rank that finds none makes none: its host has another file system there.
         let missing = "rank 0 has made it a root, and this rank's host has none there; choose a \
                        folder on a file system that all hosts share";
-        let key = made.map_or_else(|| known_key(path, &disk, missing), Ok);
-        let words = |key: &Key| [u64::from(crc32fast::hash(key))];
+        let key = made.map_or_else(|| known_key(path, &disk, missing), |(key, _)| Ok(key));
+        let words = |key: &Key| [tag(key, b"root")];
         let (key, all) = finish(agree(world, what, key, words))?;
         if all.iter().any(|one| *one != all[0]) {
             let what = "hosts have different roots there; choose a folder on a file system that \
                         all hosts share";
             return Err(refused(path, what));
         }
-        Ok(Self::new(path, disk, key, Some(lock)))
+        // A copy has the key of its original.
+        let opening = openings[0][0];
+        let is_it = opened_line(path).is_some_and(|line| line == opening_line(opening));
+        let what = "it is a copy of the root that rank 0 has opened; name the same folder at all \
+                    ranks, on a file system that all hosts share";
+        let is_it = if is_it { Ok(()) } else { Err(refused(path, what)) };
+        finish(agree(world, "opening the root", is_it, |()| []))?;
+        Ok(Self::new(path, disk, (key, opening), Some(lock)))
     }
 
     /// Opens the root that the job was told of: by `rma-run --root DIR`, `RMA_ROOT`, or by the
@@ -110,7 +126,8 @@ impl Root {
         let path = &absolute(path.as_ref())?;
         let lock = (take(path, ALL)?, ALL);
         let disk = Disk::new(path);
-        Ok(Self::new(path, disk.clone(), key(path, &disk)?, Some(lock)))
+        let key = (key(path, &disk)?, u64::from_le_bytes(random()?));
+        Ok(Self::new(path, disk, key, Some(lock)))
     }
 
     /// The root as it is at this moment, to be listed only; another job may have it.
@@ -123,12 +140,17 @@ impl Root {
         check_path(path)?;
         let disk = Disk::to_read(path);
         let key = known_key(path, &disk, "it is no root: no job has had windows there")?;
-        Ok(Self::new(path, disk, key, None))
+        Ok(Self::new(path, disk, (key, 0), None))
     }
 
-    fn new(path: &Path, disk: Disk, key: Key, lock: Option<(OwnedFd, Range<u64>)>) -> Self {
+    fn new(
+        path: &Path,
+        disk: Disk,
+        (key, opening): (Key, u64),
+        lock: Option<(OwnedFd, Range<u64>)>,
+    ) -> Self {
         let (path, process) = (path.to_owned(), rustix::process::getpid());
-        Self { inner: Arc::new(Inner { path, disk, key, lock, process }) }
+        Self { inner: Arc::new(Inner { path, disk, key, opening, lock, process }) }
     }
 
     /// Its path.
@@ -196,33 +218,58 @@ fn take(path: &Path, range: Range<u64>) -> Result<OwnedFd, PersistentError> {
     Ok(file)
 }
 
+fn opening_line(opening: u64) -> String {
+    format!("opening {opening:016x}")
+}
+
+/// Adds to the file of locks which opening of the root this is, for the other ranks.
+fn tell_opening(path: &Path, file: &OwnedFd, opening: u64) -> Result<(), PersistentError> {
+    let line = opening_line(opening) + "\n";
+    let told = rustix::fs::fstat(file)
+        .and_then(|stat| rustix::io::pwrite(file, line.as_bytes(), stat.st_size as u64))
+        // As others see it, who open the file behind this, on a file system over a network, too.
+        .and_then(|_| rustix::fs::fdatasync(file));
+    told.map_err(|errno| system(&path.join(LOCK_FILE), "pwrite", errno))
+}
+
+/// What rank 0 has added, if the root is the one that it has opened.
+fn opened_line(path: &Path) -> Option<String> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::open(path.join(LOCK_FILE), flags, Mode::empty()).ok()?;
+    lines_of(&file).lines().nth(1).map(str::to_owned)
+}
+
+/// What the file of locks says: its holder, and which opening of the root that has.
+fn lines_of(file: &OwnedFd) -> String {
+    let mut bytes = [0; 512];
+    let len = rustix::io::pread(file, &mut bytes, 0).unwrap_or(0);
+    String::from_utf8_lossy(&bytes[..len]).into_owned()
+}
+
 /// The holder of the root, as its file says; it may be writing that just now.
 fn holder(file: &OwnedFd) -> String {
-    let mut bytes = [0; 256];
-    let len = rustix::io::pread(file, &mut bytes, 0).unwrap_or(0);
-    match String::from_utf8_lossy(&bytes[..len]).trim_end() {
-        "" => "another process".to_owned(),
-        text => text.to_owned(),
-    }
+    let lines = lines_of(file);
+    lines.lines().next().filter(|line| !line.is_empty()).unwrap_or("another process").to_owned()
 }
 
 /// The key of a root, which is made one if it is none.
 fn key(path: &Path, disk: &Disk) -> Result<Key, PersistentError> {
-    let fresh = || {
-        let mut key = [0; KEY_LEN];
-        // Of a pool that is filled once the system is up; short reads are of larger ones.
-        match retry(|| getrandom(&mut key, GetRandomFlags::empty())) {
-            Ok(KEY_LEN) => Ok(key),
-            Ok(_) => Err(Errno::IO),
-            Err(errno) => Err(errno),
-        }
-        .map_err(|errno| PersistentError::System {
-            path: KEY_FILE.to_owned(),
-            call: "getrandom",
-            errno: errno.raw_os_error(),
-        })
-    };
-    key_of(disk, fresh)?.ok_or_else(|| damaged(path))
+    key_of(disk, random)?.ok_or_else(|| damaged(path))
+}
+
+fn random<const N: usize>() -> Result<[u8; N], PersistentError> {
+    let mut bytes = [0; N];
+    // Of a pool that is filled once the system is up; short reads are of larger ones.
+    match retry(|| getrandom(&mut bytes, GetRandomFlags::empty())) {
+        Ok(len) if len == N => Ok(bytes),
+        Ok(_) => Err(Errno::IO),
+        Err(errno) => Err(errno),
+    }
+    .map_err(|errno| PersistentError::System {
+        path: KEY_FILE.to_owned(),
+        call: "getrandom",
+        errno: errno.raw_os_error(),
+    })
 }
 
 /// The key of a root; `missing` says what is wrong if it is none.

@@ -6,7 +6,7 @@ use super::hints::{PersistentHints, PersistentMode};
 use super::start::{Beginning, OPENING};
 use super::{Ranks, agree};
 use crate::store::{
-    Decision, ElementType, Key, Medium, Opening, PartRef, PartStore, State, following,
+    Decision, ElementType, Key, Medium, Opening, PartRef, PartStore, State, following, tag,
 };
 use rma_core::transport::FileId;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -84,22 +84,22 @@ pub(super) struct Transaction<M: Medium> {
 
 /// Opens the window below a root, or makes it, with `len` bytes of this rank: when it returns, the
 /// parts have what they begin with. `make` makes what this rank's part lies on, and `checked` says
-/// whether it is to be opened at all. **Collective**: one rank fails if another does, and no
-/// version is harmed.
+/// whether it is to be opened at all, and which opening of the root this rank has. **Collective**:
+/// one rank fails if another does, and no version is harmed.
 pub(super) async fn open<M: Medium + Clone, W>(
     root: (&M, &Key),
     ranks: &impl Ranks,
     hints: &PersistentHints,
     len: u64,
-    checked: Result<()>,
+    checked: Result<u64>,
     marks: &mut impl Marks,
     make: impl FnOnce() -> Result<(W, FileId)>,
 ) -> Result<(Transaction<M>, W)> {
-    let ((medium, _), name, rank) = (root, &hints.name, ranks.rank());
-    let told = crc32fast::hash(format!("{hints:?}").as_bytes());
-    let ((), all) = agree(ranks, OPENING, checked, |()| [u64::from(told)]).await?;
+    let ((medium, key), name, rank) = (root, &hints.name, ranks.rank());
+    let told = tag(key, format!("{hints:?}").as_bytes());
+    let (_, all) = agree(ranks, OPENING, checked, |opening| [told, *opening]).await?;
     if all.iter().any(|one| *one != all[0]) {
-        let what = "ranks gave different hints; all give the same";
+        let what = "ranks gave different hints or roots; all give the same, in the same order";
         return Err(PersistentError::Arg { name: name.clone(), what });
     }
     let make_folder = || {
@@ -182,13 +182,9 @@ impl<M: Medium> Transaction<M> {
         })
     }
 
-    fn poisoned(&self) -> PersistentError {
-        PersistentError::Poisoned { name: self.name.clone() }
-    }
-
     pub(super) fn numbers(&self, keep_all: bool) -> Result<Numbers> {
         let store = self.store.as_ref().filter(|store| !store.is_poisoned());
-        let store = store.ok_or_else(|| self.poisoned())?;
+        let store = store.ok_or_else(|| poisoned(&self.name))?;
         Ok([store.highest_serial(), self.next, self.highest, keep_all.into()])
     }
 
@@ -337,8 +333,7 @@ impl<M: Medium> Transaction<M> {
     }
 
     fn store_mut(&mut self) -> Result<&mut PartStore<M>> {
-        let poisoned = self.poisoned();
-        self.store.as_mut().ok_or(poisoned)
+        self.store.as_mut().ok_or_else(|| poisoned(&self.name))
     }
 
     /// Makes what the window lies on what it holds, behind a version: without transactions.
@@ -357,8 +352,8 @@ impl<M: Medium> Transaction<M> {
     }
 
     /// A version of this rank only. Local.
-    pub(super) fn commit_alone(&mut self, keep_all: bool) -> Result<Option<u64>> {
-        let Some(store) = &mut self.store else { return Ok(None) };
+    pub(super) fn commit_alone(&mut self, keep_all: bool) -> Result<u64> {
+        let store = self.store.as_mut().ok_or_else(|| poisoned(&self.name))?;
         let serial = following(&self.name, store.highest_serial())?;
         following(&self.name, self.next)?;
         let part = store.prepare(serial, None)?;
@@ -366,7 +361,7 @@ impl<M: Medium> Transaction<M> {
         let (state, alone, time_ns, element) = (State::Kept, true, now(), self.element);
         let decision = Decision { number, serial, highest, time_ns, state, alone, element };
         store.decide(&decision, vec![part])?;
-        self.adopt(&decision, keep_all).map(|()| Some(number))
+        self.adopt(&decision, keep_all).map(|()| number)
     }
 
     fn poison(&mut self) {
@@ -374,7 +369,7 @@ impl<M: Medium> Transaction<M> {
     }
 
     fn adopt(&mut self, decision: &Decision, keep_all: bool) -> Result<()> {
-        let Some(store) = &mut self.store else { return Ok(()) };
+        let store = self.store.as_mut().ok_or_else(|| poisoned(&self.name))?;
         let from = if self.replaces { decision.number } else { u64::MAX };
         let adopted = store.adopt(decision, keep_all && !self.drops, from);
         adopted.map_err(behind).inspect_err(|_| store.poison())?;
@@ -385,6 +380,11 @@ impl<M: Medium> Transaction<M> {
         }
         Ok(())
     }
+}
+
+/// Also of a store that is lost with the thread that had it.
+fn poisoned(name: &str) -> PersistentError {
+    PersistentError::Poisoned { name: name.to_owned() }
 }
 
 /// An error after a version was decided. That is there, so that it is not

@@ -156,6 +156,12 @@ fn mac(key: &Key, bytes: &[u8]) -> Mac {
     HMAC::mac(bytes, key)
 }
 
+/// One word for bytes and a key, which other bytes or another key do not have, by chance or by
+/// mistake.
+pub(crate) fn tag(key: &Key, bytes: &[u8]) -> u64 {
+    mac(key, bytes)[..8].iter().fold(0, |word, byte| word << 8 | u64::from(*byte))
+}
+
 struct Writer(Vec<u8>);
 
 impl Writer {
@@ -383,6 +389,15 @@ mod tests {
         let (number, serial, highest, time_ns) = (3, 9, 4, 5);
         let state = State::Kept;
         Version { number, serial, highest, time_ns, state, ranks: 2, alone, element, parts }
+    }
+
+    /// Also of names that have one CRC-32.
+    #[test]
+    fn tags_tell_names_and_keys_apart() {
+        assert_eq!(crc32fast::hash(b"plumless"), crc32fast::hash(b"buckeroo"));
+        assert_eq!(tag(&KEY, b"plumless"), tag(&KEY, b"plumless"));
+        assert_ne!(tag(&KEY, b"plumless"), tag(&KEY, b"buckeroo"));
+        assert_ne!(tag(&KEY, b"plumless"), tag(&[8; 32], b"plumless"));
     }
 
     #[test]

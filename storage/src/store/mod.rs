@@ -23,6 +23,6 @@ pub(crate) mod simulated;
 
 pub(crate) use catalog::{Catalog, Damage, KEY_FILE, blocks_file, following, key_of, work_file};
 pub(crate) use divide::{Chosen, Piece, divide};
-pub(crate) use format::{BLOCK, ElementType, KEY_LEN, Key, PartRef, State, Version};
+pub(crate) use format::{BLOCK, ElementType, Key, PartRef, State, Version, tag};
 pub(crate) use medium::{Disk, Medium, MediumError};
 pub(crate) use part::{Decision, Opening, PartStore, read_range, write_version};

@@ -228,12 +228,23 @@ pub(crate) struct Passive {
     endpoint: ManuallyDrop<Endpoint>,
     /// What was left of memory that peers reached: a transfer may be in the middle of it.
     remains: ManuallyDrop<Mutex<Vec<super::alias::Remains>>>,
+    /// Whether no message may come while it is closed.
+    pub(crate) is_delicate: bool,
+    stays_open: AtomicBool,
 }
 
 impl Passive {
-    pub(crate) fn new(endpoint: Endpoint) -> Self {
-        let endpoint = ManuallyDrop::new(endpoint);
-        Self { endpoint, remains: ManuallyDrop::default() }
+    /// An endpoint of `opened`.
+    pub(crate) fn new(opened: &Opened, endpoint: Endpoint) -> Self {
+        // The layer uses what it has freed if a message comes meanwhile.
+        let is_delicate = opened.provider.ends_with(";ofi_rxm");
+        let (endpoint, stays_open) = (ManuallyDrop::new(endpoint), AtomicBool::new(false));
+        Self { endpoint, remains: ManuallyDrop::default(), is_delicate, stays_open }
+    }
+
+    /// Has it, and what it may touch, stay as long as the process.
+    pub(crate) fn stay_open(&self) {
+        self.stays_open.store(true, Relaxed);
     }
 }
 
@@ -249,7 +260,9 @@ impl Drop for Passive {
     fn drop(&mut self) {
         // SAFETY: dropped here only.
         let endpoint = unsafe { ManuallyDrop::take(&mut self.endpoint) };
-        if endpoint.close().is_ok() {
+        if *self.stays_open.get_mut() {
+            std::mem::forget(endpoint);
+        } else if endpoint.close().is_ok() {
             // SAFETY: as above.
             unsafe { ManuallyDrop::drop(&mut self.remains) };
         }

@@ -68,7 +68,7 @@ fn expose(opened: &Opened, passive: &Arc<Passive>, memory: &Shared, key: u64) ->
 
 fn ends(opened: &Opened) -> (Endpoint, Vec<Slot>, Arc<Passive>, u64) {
     let (active, slots) = opened.endpoint((4, 256)).unwrap();
-    let passive = Arc::new(Passive::new(opened.endpoint((1, 0)).unwrap().0));
+    let passive = Arc::new(Passive::new(opened, opened.endpoint((1, 0)).unwrap().0));
     let peer = active.insert(passive.address()).unwrap();
     (active, slots, passive, peer)
 }
@@ -293,7 +293,7 @@ fn what_is_cut_off_is_touched_no_more() {
 #[test]
 fn private_memory_is_refused() {
     let Some(opened) = tcp() else { return };
-    let passive = Arc::new(Passive::new(opened.endpoint((1, 0)).unwrap().0));
+    let passive = Arc::new(Passive::new(&opened, opened.endpoint((1, 0)).unwrap().0));
     let mut private = vec![0_u8; 64];
     let span = (private.as_mut_ptr(), 64);
     // SAFETY: memory that lives longer.

@@ -31,12 +31,12 @@ use super::super::{capacity, cpus, doctor, groups, program, signals, topology};
 use super::address;
 use super::branch::Shells;
 use super::copy::Copier;
-use super::seal::{Opener, Sealer};
 use super::streams::{StreamOfRank, relay};
 use super::talk::{BEAT, Order, Print, Task, TaskProgram, WINDOW, Word};
 use super::voice::{self, Spoken, Voice, complain, listen};
 use crate::bulletin;
 use crate::client::{Fate, Host};
+use crate::seal::{Opener, Sealer, SharedFrame};
 use crate::start::Secret;
 use crate::wire::{self, Frame, FromLauncher};
 
@@ -571,10 +571,9 @@ impl Agent {
         for others in [0..first, behind..self.task.job.size] {
             let count = others.len() as u32;
             let gone = FromLauncher::Gone { first: others.start, count, fate: Fate::Failed };
-            if let Ok(frame) = wire::encode(&gone)
+            if let Ok(frame) = SharedFrame::of(&gone)
                 && count > 0
             {
-                let frame = Arc::new(frame);
                 self.answers.values().for_each(|to| _ = to.send(Arc::clone(&frame)));
             }
         }
@@ -618,8 +617,8 @@ impl Agent {
                     (_, None) => {}
                 }
             }
-            Order::Answer { ranks, frame } => {
-                let frame = Arc::new(frame);
+            Order::Answer { ranks, message } => {
+                let Ok(frame) = SharedFrame::from_bytes(message) else { return };
                 for rank in ranks {
                     if let Some(to) = self.answers.get(&rank) {
                         // Fails when the rank is gone.

@@ -9,7 +9,7 @@
 //!   | -- Welcome { name, silence, mac }  or  Refused --------> |  mac: over H, L and the rest
 //! ```
 //!
-//! What follows is sealed by keys of this one connection, see [`super::seal`].
+//! What follows is sealed by keys of this one connection, see [`crate::seal`].
 
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;

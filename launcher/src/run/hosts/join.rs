@@ -15,9 +15,9 @@ use super::super::report::nonzero;
 use super::super::signals;
 use super::agent::{Ends, Whereabouts, serve};
 use super::hello::{self, Challenge, Hello, HostSecret, MAGIC, Refusal, Reply, Welcome};
-use super::seal::{self, Opener, Sealer, Side};
 use super::talk::VERSION;
 use crate::notes::Notes;
+use crate::seal::{self, Opener, Sealer, Side, With};
 use crate::wire::{self, HELLO_MAX, Proof, REPLY_MAX};
 
 /// How long one address may take to answer, and a launcher to end its hello.
@@ -222,6 +222,6 @@ async fn enter(join: &Join, name: &str, mut stream: TcpStream) -> Result<Entered
             "what listens at {to} does not know the secret, so it is not the launcher of this job"
         ));
     }
-    let seals = seal::pair(&join.secret.0.0, &challenge.nonce, &nonce, Side::Host);
+    let seals = seal::pair(&join.secret.0.0, With::Host, [&challenge.nonce, &nonce], Side::Other);
     Ok((stream, welcome, seals))
 }

@@ -37,9 +37,9 @@ use super::super::spawn::{detach, watch};
 use super::complaints::Complaints;
 use super::port::Connection;
 use super::remote::shown;
-use super::seal::{self, Opener, SEAL, Sealer, Side};
 use super::talk::{ANY_GREETING, BEAT, FRAME_MAX, GREETING, Order, Task, Word};
 use super::tree::{self, Branches, Stem};
+use crate::seal::{self, Opener, SEAL, Sealer, Side};
 use crate::wire;
 
 /// How long a host may take until its agent speaks, and until that has looked around.

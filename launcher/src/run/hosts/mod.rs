@@ -16,7 +16,6 @@ mod list;
 mod meet;
 mod port;
 mod remote;
-mod seal;
 mod streams;
 mod talk;
 mod task;
@@ -54,7 +53,7 @@ use super::report::{LostOutput, RunError};
 use super::spec::Spec;
 use crate::pmi::server::{Meeting, Told};
 use crate::rumours::{Message, Rumours};
-use crate::wire;
+use crate::seal::SharedFrame;
 
 pub use self::agent::agent;
 pub use self::hello::HostSecret;
@@ -562,20 +561,21 @@ impl Hosts {
     }
 
     /// Passes on what ranks are answered.
-    pub(super) fn answer(&self, ranks: &[u32], frame: &[u8]) {
+    pub(super) fn answer(&self, ranks: &[u32], frame: &SharedFrame) {
         for link in &self.links {
             let part = link.part.range();
             let ranks: Vec<u32> =
                 ranks.iter().copied().filter(|rank| part.contains(rank)).collect();
             if !ranks.is_empty() {
-                let _ = link.orders.send(Order::Answer { ranks, frame: frame.to_vec() });
+                let _ =
+                    link.orders.send(Order::Answer { ranks, message: frame.message().to_vec() });
             }
         }
     }
 
     fn tell(&self, messages: Vec<Message>) {
         for (ranks, message) in messages {
-            if let Ok(frame) = wire::encode(&message) {
+            if let Ok(frame) = SharedFrame::of(&message) {
                 self.answer(&ranks, &frame);
             }
         }
@@ -788,7 +788,7 @@ mod tests {
         let Some(Input::Host(0, said)) = inputs.recv().await else { panic!("no reminder") };
         assert!(hosts.hear(0, said).is_empty());
         let gone = FromLauncher::Gone { first: 0, count: 1, fate: crate::Fate::Failed };
-        let frame = wire::encode(&gone).unwrap();
-        assert_eq!(b.try_recv().unwrap(), Order::Answer { ranks: vec![1], frame });
+        let message = SharedFrame::of(&gone).unwrap().message().to_vec();
+        assert_eq!(b.try_recv().unwrap(), Order::Answer { ranks: vec![1], message });
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -24,9 +24,10 @@ use super::super::strangers::{BACKLOG, Strangers};
 use super::ANSWERING;
 use super::hello::{self, Challenge, Hello, HostSecret, MAGIC, Refusal, Reply, Welcome};
 use super::list::HostSlots;
-use super::seal::{self, Opener, SEAL, Sealer, Side};
 use super::talk::{BEAT, Order, VERSION, Word};
+use crate::addresses;
 use crate::notes::Notes;
+use crate::seal::{self, Opener, SEAL, Sealer, Side, With};
 use crate::wire::{self, HELLO_MAX, Nonce, Proof};
 
 /// How long a caller may take to say hello.
@@ -104,6 +105,25 @@ impl JoinPort {
         rustix::net::listen(&listener, BACKLOG.into()).map_err(|error| failed(error.into()))?;
         listener.set_nonblocking(true).map_err(failed)?;
         Ok(JoinPort { listener, secret })
+    }
+
+    /// All addresses of this machine, and a port that is free: those of IPv4, unless others reach
+    /// it by IPv6 alone.
+    pub fn anywhere() -> SocketAddr {
+        match addresses::are_of_ipv6_alone() {
+            true => (Ipv6Addr::UNSPECIFIED, 0).into(),
+            false => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        }
+    }
+
+    /// Why hosts may not reach it, if that is to be seen here.
+    pub fn caution(&self) -> Option<&'static str> {
+        let address = self.listener.local_addr().ok()?;
+        let is_in_vain = address.ip() == Ipv4Addr::UNSPECIFIED && addresses::are_of_ipv6_alone();
+        is_in_vain.then_some(
+            "this machine has addresses of IPv6 alone, and 0.0.0.0 is all of IPv4: hosts do not \
+             reach it there; leave --listen out, or say --listen '[::]:PORT'",
+        )
     }
 
     /// Where hosts find it: by the name of this machine, if it listens at all addresses.
@@ -320,7 +340,8 @@ impl<F: FnMut(&str)> Waits<F> {
         let mut welcome = Welcome { name: name.clone(), silence: self.silence, mac: [0; 32] };
         welcome.mac = hello::launcher_mac(&self.secret, &challenge, &hello.nonce, &welcome).0;
         let secret = &self.secret.0.0;
-        let (sealer, opener) = seal::pair(secret, &challenge, &hello.nonce, Side::Launcher);
+        let (sealer, opener) =
+            seal::pair(secret, With::Host, [&challenge, &hello.nonce], Side::Launcher);
         let connection = Connection { stream, left: Vec::new(), sealer, opener };
         let (orders, ordered) = unbounded_channel();
         let (of, answers) = (name.clone(), self.answers.0.clone());
@@ -553,8 +574,8 @@ mod tests {
         let (stream, _) = port.accept().unwrap();
         stream.set_nonblocking(true).unwrap();
         let (secret, nonces) = ([1; 32], [[2; 32], [3; 32]]);
-        let pair = |own| seal::pair(&secret, &nonces[0], &nonces[1], own);
-        let ((sealer, opener), (_, mut heard)) = (pair(Side::Launcher), pair(Side::Host));
+        let pair = |own| seal::pair(&secret, With::Host, [&nonces[0], &nonces[1]], own);
+        let ((sealer, opener), (_, mut heard)) = (pair(Side::Launcher), pair(Side::Other));
         let connection = Connection { stream, left: Vec::new(), sealer, opener };
         let connections = Connections::rest([("a".to_owned(), connection)].into()).unwrap();
         // Far more than it takes.

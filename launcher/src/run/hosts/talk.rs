@@ -12,9 +12,9 @@ use crate::pmi::server::{Offer, Pairs, Told};
 use crate::wire::{self, RANKS_MAX};
 
 /// Changes whenever a message does.
-pub(super) const VERSION: u32 = 10;
+pub(super) const VERSION: u32 = 11;
 /// First line of an agent; what a login shell prints before it is skipped.
-pub(super) const GREETING: &str = "rma-run agent 10";
+pub(super) const GREETING: &str = "rma-run agent 11";
 /// What an agent of any version begins with.
 pub(super) const ANY_GREETING: &str = "rma-run agent ";
 /// How often each side says that it is there.
@@ -91,7 +91,7 @@ pub(super) enum Order {
     /// Pass that signal to all ranks, or one.
     Signal { rank: Option<u32>, number: u32 },
     /// For those ranks, from the launcher.
-    Answer { ranks: Vec<u32>, frame: Vec<u8> },
+    Answer { ranks: Vec<u32>, message: Vec<u8> },
     /// So much of a rank's output was taken.
     Taken { rank: u32, is_err: bool, bytes: u32 },
     /// For the standard input of ranks that read; nothing is its end.
@@ -265,7 +265,7 @@ wire_enum!(Order {
     1 = Start {},
     2 = Hold {},
     3 = Signal { rank: rank, number: number },
-    4 = Answer { ranks: ranks, frame: frame },
+    4 = Answer { ranks: ranks, message: message },
     5 = Taken { rank: rank, is_err: is_err, bytes: bytes },
     6 = Input { bytes: bytes },
     7 = Beat {},
@@ -366,6 +366,7 @@ impl Prints {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::seal::SharedFrame;
     use crate::wire::{FromLauncher, encode_within};
 
     #[test]
@@ -397,8 +398,9 @@ mod tests {
     fn the_largest_frame_of_the_bootstrap_is_passed_on_to_all_ranks() {
         let gathered = |len| FromLauncher::Gathered { runs: vec![(RANKS_MAX, vec![0; len])] };
         let besides = wire::encode(&gathered(0)).unwrap().len() - 4;
-        let frame = wire::encode(&gathered(wire::FRAME_MAX - besides)).unwrap();
-        let answer = Order::Answer { ranks: (0..RANKS_MAX).collect(), frame };
+        let largest = SharedFrame::of(&gathered(wire::FRAME_MAX - besides)).unwrap();
+        let message = largest.message().to_vec();
+        let answer = Order::Answer { ranks: (0..RANKS_MAX).collect(), message };
         assert!(encode_within(&answer, FRAME_MAX).is_ok());
         let part = Word::Part { rank: RANKS_MAX, mine: vec![0; wire::FRAME_MAX] };
         assert!(encode_within(&part, FRAME_MAX).is_ok());

@@ -9,8 +9,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::seal::{self, Opener, Sealer, Side};
 use super::talk::{FRAME_MAX, GREETING, Order, Word};
+use crate::seal::{self, Opener, Sealer, Side};
 use crate::wire::{self, HELLO_MAX};
 
 pub(super) fn complain(why: &str) -> u8 {
@@ -34,7 +34,7 @@ pub(super) fn greet(patience: Duration) -> io::Result<(Sealer, Opener)> {
         return Err(io::ErrorKind::TimedOut.into());
     }
     let key = wire::read(io::stdin(), HELLO_MAX)?;
-    Ok(seal::by_key(&key, Side::Host))
+    Ok(seal::by_key(&key, Side::Other))
 }
 
 /// Comes to its end when the last [`Voice`] has, and all that was said is on its way.

@@ -160,3 +160,59 @@ fn what_is_sent_before_leaving_arrives() {
         }
     });
 }
+
+/// A target that computes, and calls nothing of rma, gets puts, gets and what goes by messages all
+/// the same: its transport's thread is there for it. A lock, a put and an unlock are at most two
+/// messages of the origin, and none of its waits is for more than one answer: two round trips.
+#[test]
+fn a_target_that_computes_is_reached_in_two_round_trips() {
+    if !libfabric::is_here() {
+        return;
+    }
+    let test = "a_target_that_computes_is_reached_in_two_round_trips";
+    let mut config = config("tcp");
+    config.wait_timeout = Some(Duration::from_secs(60));
+    processes_with(config, test, 2, |universe| {
+        let world = universe.world();
+        let window = world.window(64, 8).allocate().unwrap();
+        world.barrier().unwrap();
+        if world.rank() == Rank(0) {
+            let of = |kind, is_flushed: bool| {
+                let counts = || (universe.counters().messages_sent(), window.operation_counts());
+                let before = counts();
+                let lock = window.lock(Rank(1), kind).unwrap();
+                lock.put(1, &[7u64]).unwrap();
+                if is_flushed {
+                    lock.flush().unwrap();
+                }
+                lock.unlock().unwrap();
+                let now = counts();
+                (now.0 - before.0, now.1.device - before.1.device)
+            };
+            for kind in [LockKind::Exclusive, LockKind::Shared] {
+                // Addresses and keys are known from the first on.
+                of(kind, false);
+                for is_flushed in [false, true] {
+                    // The request and the release: the put is a transfer of the device.
+                    assert_eq!(of(kind, is_flushed), (2, 1), "{kind:?} {is_flushed}");
+                }
+            }
+            let lock = window.lock(Rank(1), LockKind::Shared).unwrap();
+            let mut got = [0u64];
+            lock.get(1, &mut got).unwrap();
+            assert_eq!(got, [7]);
+            assert_eq!(lock.fetch_and_op(2, rma::Op::Sum, 5u64).unwrap(), 0);
+            // All of that has happened, and nothing of the target's own did it.
+            lock.put(0, &[1u64]).unwrap();
+            lock.unlock().unwrap();
+        } else {
+            let view = window.local();
+            while view.load::<u64>(0).unwrap() == 0 {
+                std::hint::spin_loop();
+            }
+            assert_eq!(view.load::<u64>(2).unwrap(), 5);
+        }
+        world.barrier().unwrap();
+        window.free().unwrap();
+    });
+}

@@ -27,6 +27,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
+/// Errors of a key that is in use, and how many are drawn at most.
+const TAKEN: [i32; 2] = [libc::ENOKEY, libc::EKEYREJECTED];
+const KEYS_DRAWN: u32 = 64;
 /// Slots of a queue, and bytes in each: what is larger moves memory of the program directly.
 pub(crate) const TRANSFERS: u32 = 64;
 pub(crate) const TRANSFER_BYTES: usize = 16 << 10;
@@ -56,8 +59,8 @@ const TCP_COSTS: LayoutCosts = LayoutCosts {
 
 /// The device of a rank.
 pub(crate) struct Device {
-    opened: Opened,
-    passive: Arc<Passive>,
+    pub(crate) opened: Opened,
+    pub(crate) passive: Arc<Passive>,
     provider: String,
     costs: Option<LayoutCosts>,
     /// Where peers are reached.
@@ -165,6 +168,25 @@ impl Device {
         let combining = combining.ok_or(refused(libc::EOPNOTSUPP))?;
         let is_short = combining.len() as u64 <= self.limits.atomic_max;
         if is_short { Ok(combining) } else { Err(refused(libc::EMSGSIZE)) }
+    }
+
+    /// Registers memory with a key that is drawn: once more if other memory has that, as it may
+    /// where keys have few bits.
+    pub(crate) fn drawn(
+        &self,
+        expose: impl Fn(u64) -> Result<Exposed, NoAlias>,
+    ) -> Result<Exposed, NoAlias> {
+        let mut draws = 1;
+        loop {
+            let key = crate::join::random().map(u64::from_le_bytes);
+            let key = key.map_err(|errno| NoAlias::System("getrandom", errno.raw_os_error()))?;
+            match expose(key) {
+                Err(NoAlias::System(_, errno)) if TAKEN.contains(&errno) && draws < KEYS_DRAWN => {
+                    draws += 1;
+                }
+                exposed => return exposed,
+            }
+        }
     }
 
     /// A thread was told that there is no room.
@@ -278,7 +300,10 @@ pub(crate) struct Memory(pub(crate) Arc<Device>);
 unsafe impl Remote for Memory {
     fn explain(&self) -> String {
         let Device { opened, provider, limits, atomics, .. } = &*self.0;
-        let keys = if opened.chooses_keys() { "the provider's" } else { "random" };
+        let keys = match opened.key_bits() {
+            _ if opened.chooses_keys() => "the provider's".to_owned(),
+            bits => format!("{bits} random bits"),
+        };
         let large = if opened.wants_registered() {
             "larger ones in pieces of that, as the provider wants registered memory"
         } else {
@@ -322,13 +347,11 @@ unsafe impl Remote for Memory {
         _: Option<RemoteKey>,
     ) -> Result<Box<dyn Registration>, RegisterError> {
         let device = &*self.0;
-        let key = crate::join::random().map(u64::from_le_bytes).map_err(|errno| {
-            let errno = errno.raw_os_error();
-            RegisterError::System { call: "getrandom", errno }
-        })?;
-        let (passive, span) = (device.passive.clone(), (memory.base, memory.len));
+        let span = (memory.base, memory.len);
         // SAFETY: says the caller.
-        let exposed = unsafe { Exposed::new(&device.opened, passive, span, key) };
+        let expose =
+            |key| unsafe { Exposed::new(&device.opened, device.passive.clone(), span, key) };
+        let exposed = device.drawn(expose);
         let exposed = exposed.map_err(|why| match why {
             NoAlias::Unfit => RegisterError::Unsupported,
             NoAlias::System(call, errno) => RegisterError::System { call, errno },

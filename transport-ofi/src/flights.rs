@@ -174,6 +174,13 @@ impl<S> Flights<S> {
         Ok(queries)
     }
 
+    /// All that was given to an endpoint that has ended, which keeps its slots, and with slots what
+    /// was to be tried again: none of it is told by the provider.
+    pub(crate) fn take_all(&mut self) -> (Vec<UnderWay>, Vec<(S, UnderWay)>) {
+        let under_way = self.under_way.iter_mut().filter_map(Option::take).collect();
+        (under_way, self.again.drain(..).collect())
+    }
+
     /// Whether anything is to be tried again.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.again.is_empty()

@@ -121,6 +121,10 @@ pub(crate) struct Port {
 
     /// The first peer that was lost.
     lost: AtomicU64,
+    /// Why the endpoint has ended: no peer is reached any more.
+    ended: OnceLock<Failure>,
+    /// Why the provider has refused a slot for what arrives; it is offered again.
+    unfit: OnceLock<Failure>,
     /// Messages without a tag of this job's, those that had come before, and those that did not
     /// arrive whole.
     foreign: AtomicU64,
@@ -197,6 +201,8 @@ impl Port {
             turns: Turns::default(),
             polls: AtomicU64::new(0),
             lost: AtomicU64::new(NO_RANK),
+            ended: OnceLock::new(),
+            unfit: OnceLock::new(),
             foreign: AtomicU64::new(0),
             repeated: AtomicU64::new(0),
             broken: AtomicU64::new(0),
@@ -227,6 +233,9 @@ impl Port {
     }
 
     pub(crate) fn is_lost(&self, peer: WorldRank) -> bool {
+        if self.ended.get().is_some() {
+            return peer != self.rank;
+        }
         // Most often no peer is.
         self.lost().is_some() && self.met(peer).is_some_and(|peer| peer.lost.get().is_some())
     }
@@ -266,6 +275,11 @@ impl Port {
         let untold = self.untold.load(Relaxed);
         if untold > 0 {
             text += &format!("; left {untold} farewells without an answer");
+        }
+        for (what, failure) in [("the network ended", &self.ended), ("no room", &self.unfit)] {
+            if let Some(Failure { call, code, .. }) = failure.get() {
+                text += &format!("; {what}: {call} failed (error {code}), see FI_LOG_LEVEL=warn");
+            }
         }
         text += &self.book.shown();
         for (rank, peer) in self.known() {
@@ -423,7 +437,8 @@ impl Port {
             sink(from, &self.endpoint.bytes(&slot)[HEADER..len]);
             count += 1;
             self.handled.fetch_add(1, Release);
-            if let Err(Full(slot, _)) = self.endpoint.receive(slot) {
+            if let Err(Full(slot, failure)) = self.endpoint.receive(slot) {
+                failure.into_iter().for_each(|failure| _ = self.unfit.set(failure));
                 lock(&self.reading).rooms.push(slot);
             }
         }
@@ -541,6 +556,10 @@ impl Port {
             Completion::Transferred(..) | Completion::Stray => {
                 _ = self.broken.fetch_add(1, Relaxed)
             }
+            Completion::Ended(failure) => {
+                self.end(failure);
+                brought.news = true;
+            }
         }
     }
 
@@ -563,10 +582,24 @@ impl Port {
     /// Gives slots to the provider for what comes next, as many as it takes.
     fn offer(&self, rooms: &mut Vec<Slot>) {
         while let Some(slot) = rooms.pop() {
-            if let Err(Full(slot, _)) = self.endpoint.receive(slot) {
+            if let Err(Full(slot, failure)) = self.endpoint.receive(slot) {
+                failure.into_iter().for_each(|failure| _ = self.unfit.set(failure));
                 return rooms.push(slot);
             }
         }
+    }
+
+    /// The endpoint has ended: all peers are lost, those that it will have to do with among them.
+    fn end(&self, failure: Failure) {
+        let Ok(()) = self.ended.set(failure.clone()) else { return };
+        // Threads that wait for any rank hear of that at once.
+        for peer in (0..self.size()).map(WorldRank).filter(|peer| *peer != self.rank) {
+            if self.members.peer_state(peer) == PeerState::Alive {
+                _ = self.lost.compare_exchange(NO_RANK, peer.0.into(), AcqRel, Relaxed);
+                self.device.iter().for_each(|device| device.hear_of(peer, None));
+            }
+        }
+        self.wake();
     }
 
     /// What was sent to a peer has not arrived there. One that has left does not need it.
@@ -772,6 +805,9 @@ pub(crate) const SLOT_BYTES: usize = HEADER + MESSAGE_MAX;
 /// Number of slots.
 pub(crate) const SLOTS: u32 = RECEIVES + SENDS;
 
+#[cfg(test)]
+#[path = "port_fault_tests.rs"]
+mod fault_tests;
 #[cfg(test)]
 #[path = "port_tests.rs"]
 mod tests;

@@ -12,9 +12,9 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-const ONE: WorldRank = WorldRank(0);
-const OTHER: WorldRank = WorldRank(1);
-const KEY: JobKey = JobKey([7; 32]);
+pub(super) const ONE: WorldRank = WorldRank(0);
+pub(super) const OTHER: WorldRank = WorldRank(1);
+pub(super) const KEY: JobKey = JobKey([7; 32]);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Ranks that all live.
@@ -37,16 +37,21 @@ unsafe impl Members for Alive {
 fn port(rank: WorldRank, is_asked: bool) -> Option<Port> {
     let (library, offer) = here::provider("tcp", false)?;
     let opened = Opened::open(&library, &offer, Some("127.0.0.1"), Caps::Messages).unwrap();
+    Some(port_of(&opened, (rank, KEY), is_asked))
+}
+
+/// The port of a rank of a job with that key.
+pub(super) fn port_of(opened: &Opened, its: (WorldRank, JobKey), is_asked: bool) -> Port {
     let (endpoint, slots) = opened.endpoint((SLOTS, SLOT_BYTES)).unwrap();
     let (endpoint, waker) = (Arc::new(Passive::new(&opened, endpoint)), Arc::new(OnceLock::new()));
     let query = Box::new(move |_| is_asked);
     let book = Arc::new(Book::new((2, endpoint.address().len()), query, waker.clone()));
     let bells = (Arc::new(Bell::new().unwrap()), waker);
-    Some(Port::new((endpoint, slots), (rank, KEY), book, Arc::new(Alive), bells, (None, FAREWELL)))
+    Port::new((endpoint, slots), its, book, Arc::new(Alive), bells, (None, FAREWELL))
 }
 
 /// Repeats `attempt` until it says that it is done.
-fn until(mut attempt: impl FnMut() -> bool) {
+pub(super) fn until(mut attempt: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !attempt() {
         assert!(Instant::now() < deadline, "not done in {PATIENCE:?}");

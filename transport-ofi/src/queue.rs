@@ -53,6 +53,9 @@ struct Channel {
     flights: Flights<Slot>,
     /// Numbers of peers' addresses.
     numbers: FxHashMap<WorldRank, u64>,
+    /// Why the endpoint has ended, and how many slots it keeps then.
+    ended: Option<Failure>,
+    kept: usize,
 }
 
 /// Memory of the core or the program.
@@ -85,7 +88,7 @@ impl Channel {
     fn open(device: &Device, size: (u32, usize)) -> Result<Self, DeviceError> {
         let (endpoint, free) = device.open(size)?;
         let flights = Flights::new(free.len());
-        Ok(Self { endpoint, free, flights, numbers: FxHashMap::default() })
+        Ok(Self { endpoint, free, flights, numbers: FxHashMap::default(), ended: None, kept: 0 })
     }
 
     /// `None` as long as the peer's address is awaited.
@@ -110,7 +113,7 @@ impl Channel {
 
     /// Transfers that are not complete.
     fn busy(&self) -> usize {
-        self.flights.slots() - self.free.len()
+        self.flights.slots() - self.free.len() - self.kept
     }
 
     /// Has the provider begin a transfer; `local` is memory of a direct one, and how many bytes.
@@ -214,16 +217,23 @@ impl State {
     fn read(&mut self, device: &Device) -> bool {
         let Self { slots, direct, told, refused, over } = self;
         let (mut came, mut is_room) = (false, false);
-        for channel in std::iter::once(slots).chain(direct.iter_mut().map(|(_, channel)| channel)) {
+        for channel in
+            std::iter::once(&mut *slots).chain(direct.iter_mut().map(|(_, channel)| channel))
+        {
             if !channel.is_busy() && !*refused {
                 continue;
             }
             loop {
                 let more = channel.endpoint.read(over);
                 for completion in over.drain(..) {
-                    let Completion::Transferred(slot, result) = completion else { continue };
+                    match completion {
+                        Completion::Transferred(slot, result) => {
+                            came |= told.take(device, channel, (slot, result));
+                        }
+                        Completion::Ended(why) => channel.ended = Some(why),
+                        _ => continue,
+                    }
                     is_room = true;
-                    came |= told.take(device, channel, (slot, result));
                 }
                 if !more {
                     break;
@@ -234,6 +244,12 @@ impl State {
                 came |= told;
                 is_room |= room;
             }
+        }
+        for (_, channel) in direct.extract_if(.., |(_, channel)| channel.ended.is_some()) {
+            came |= told.end_direct(device, channel);
+        }
+        if slots.ended.is_some() && slots.is_busy() {
+            came |= told.end_slots(device, slots);
         }
         came || is_room && std::mem::take(refused)
     }
@@ -252,7 +268,13 @@ impl State {
             return Ok(false);
         }
         let channel = match is_direct {
-            false => &mut self.slots,
+            false => {
+                if self.slots.ended.is_some() {
+                    // What that had under way has been told.
+                    self.slots = Channel::open(device, (TRANSFERS, TRANSFER_BYTES))?;
+                }
+                &mut self.slots
+            }
             true => match direct_to(&mut self.direct, device, peer)? {
                 Some(channel) => channel,
                 None => return Ok(false),
@@ -406,6 +428,35 @@ impl Told {
         (came, is_room)
     }
 
+    /// The endpoint of direct transfers has ended, and with it all that it had under way: true if
+    /// the core has something to poll.
+    fn end_direct(&mut self, device: &Device, channel: Channel) -> bool {
+        let Channel { endpoint, mut flights, ended, .. } = channel;
+        // It goes on in memory of the program, for all that is known, until it is closed.
+        if let Err(code) = endpoint.close() {
+            end("memory of a transfer", ("fi_close", code));
+        }
+        let Some(why) = ended else { return false };
+        let (under_way, waiting) = flights.take_all();
+        let waiting = waiting.into_iter().map(|(_, waiting)| waiting);
+        let all = under_way.into_iter().chain(waiting);
+        all.fold(false, |came, it| self.tell(device, &it, Err(why.clone())) | came)
+    }
+
+    /// As [`end_direct`](Self::end_direct), where the endpoint has memory of its own only: it is
+    /// closed when another one is needed.
+    fn end_slots(&mut self, device: &Device, channel: &mut Channel) -> bool {
+        let Some(why) = channel.ended.clone() else { return false };
+        let (under_way, waiting) = channel.flights.take_all();
+        channel.kept += under_way.len();
+        let waiting = waiting.into_iter().map(|(slot, waiting)| {
+            channel.free.push(slot);
+            waiting
+        });
+        let all = under_way.into_iter().chain(waiting);
+        all.fold(false, |came, it| self.tell(device, &it, Err(why.clone())) | came)
+    }
+
     /// A transfer is complete, or has failed; true if the core has something to poll.
     fn end(
         &mut self,
@@ -414,7 +465,7 @@ impl Told {
         (slot, under_way): (Slot, UnderWay),
         result: Result<(), Failure>,
     ) -> bool {
-        let UnderWay { peer, posted, id, work, local, is_cut, .. } = under_way;
+        let UnderWay { work, local, is_cut, .. } = under_way;
         let is_slot = local.len <= TRANSFER_BYTES;
         let is_fetched = is_slot && work != Work::Move(Direction::Write) && local.len > 0;
         if is_fetched && !is_cut && result.is_ok() {
@@ -424,9 +475,15 @@ impl Told {
             unsafe { local.at.copy_from_nonoverlapping(from, local.len) };
         }
         channel.free.push(slot);
+        self.tell(device, &under_way, result)
+    }
+
+    /// Has the core hear of a transfer that is over; true if it has something to poll.
+    fn tell(&mut self, device: &Device, under_way: &UnderWay, result: Result<(), Failure>) -> bool {
+        let UnderWay { peer, posted, id, local, is_cut, .. } = *under_way;
         device.ended(1);
         let lane = self.lane(peer);
-        lane.in_slots -= usize::from(is_slot);
+        lane.in_slots -= usize::from(local.len <= TRANSFER_BYTES);
         if is_cut {
             return false;
         }
@@ -654,26 +711,5 @@ unsafe impl Endpoint for Posting {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::error_of;
-    use crate::sys::Failure;
-    use rma_core::transport::{DeviceError, WorldRank};
-
-    #[test]
-    fn only_a_refused_key_is_refused() {
-        let peer = WorldRank(3);
-        let (cut, gone) = (DeviceError::Cancelled(peer), DeviceError::Unreachable(peer));
-        let broken = DeviceError::System { call: "fi_writemsg", errno: libc::EIO };
-        for (code, is_alive, expected) in [
-            (libc::EKEYREJECTED, true, DeviceError::Refused),
-            (libc::ECANCELED, true, cut),
-            (libc::ENOTCONN, true, cut),
-            (libc::EIO, true, broken),
-            (libc::ETIMEDOUT, true, gone),
-            (libc::ECANCELED, false, gone),
-        ] {
-            let failure = Failure { call: "fi_writemsg", code, reason: String::new() };
-            assert_eq!(error_of(peer, is_alive, &failure), expected, "{code} {is_alive}");
-        }
-    }
-}
+#[path = "queue_tests.rs"]
+mod tests;

@@ -231,7 +231,10 @@ pub enum DeviceError {
         why: &'static str,
     },
     /// The driver failed.
-    #[error("the device's driver failed in {call} (os error {errno})")]
+    #[error(
+        "the device's driver failed in {call} (error {errno}): put again what matters, \
+         or run with rma_path=messages"
+    )]
     System {
         /// Its call.
         call: &'static str,

@@ -14,6 +14,8 @@ use std::ffi::{c_char, c_int};
 use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Completions that one call of the provider gives.
 const BATCH: usize = 32;
@@ -30,6 +32,8 @@ pub(crate) struct Endpoint {
     pub(super) address: Vec<u8>,
     /// What it was asked for: calls of anything else have no table.
     pub(super) caps: Caps,
+    /// It has [ended](Completion::Ended).
+    pub(super) has_ended: AtomicBool,
 }
 
 /// An operation that is over.
@@ -43,6 +47,9 @@ pub(crate) enum Completion {
     Transferred(Slot, Result<(), Failure>),
     /// Something failed that has no slot.
     Stray,
+    /// The queue of completions does not work any more (it was overrun, or its device is gone):
+    /// nothing that the endpoint has under way is told, and it is of no use.
+    Ended(Failure),
 }
 
 /// Which way the bytes of a transfer go.
@@ -317,6 +324,9 @@ impl Endpoint {
     /// Adds what is over to `over`, and makes the provider's progress. Says whether there may be
     /// more at once.
     pub(crate) fn read(&self, over: &mut Vec<Completion>) -> bool {
+        if self.has_ended() {
+            return false;
+        }
         // SAFETY: an open queue.
         let ops = unsafe { (*self.queue.get()).ops };
         // SAFETY: its table.
@@ -327,7 +337,7 @@ impl Endpoint {
         // SAFETY: room for so many entries of the queue's format.
         let count = unsafe { read(self.queue.get(), room, BATCH) };
         let Ok(count) = usize::try_from(count) else {
-            return count.saturating_neg() == EAVAIL as isize && self.read_error(over);
+            return self.read_error(count, over);
         };
         for entry in entries.iter().take(count) {
             // SAFETY: the provider has said that the operation is over.
@@ -341,8 +351,13 @@ impl Endpoint {
         count == BATCH
     }
 
-    /// Whether there was an error to read.
-    fn read_error(&self, over: &mut Vec<Completion>) -> bool {
+    /// What is to be read is an error, of an operation or of the queue; false if there was nothing.
+    fn read_error(&self, code: isize, over: &mut Vec<Completion>) -> bool {
+        match c_int::try_from(code.saturating_neg()).unwrap_or(ENOSYS) {
+            EAVAIL => {}
+            EAGAIN | libc::EINTR => return false,
+            code => return self.end("fi_cq_read", code, over),
+        }
         // SAFETY: an open queue.
         let ops = unsafe { (*self.queue.get()).ops };
         // SAFETY: its table.
@@ -362,8 +377,11 @@ impl Endpoint {
         };
         // SAFETY: room for one entry, and none for more of the provider.
         let count = unsafe { readerr(self.queue.get(), &raw mut entry, 0) };
-        if count != 1 {
-            return false;
+        match c_int::try_from(count.saturating_neg()).unwrap_or(ENOSYS) {
+            -1 => {}
+            // Another thread has read it.
+            0 | EAGAIN | libc::EINTR => return false,
+            code => return self.end("fi_cq_readerr", code, over),
         }
         let (call, reason) = ("fi_cq_readerr", self.reason(&entry));
         let failure = Failure { call, code: entry.err, reason };
@@ -376,6 +394,20 @@ impl Endpoint {
             None => Completion::Stray,
         });
         true
+    }
+
+    /// Nothing more is to be read.
+    fn end(&self, call: &'static str, code: c_int, over: &mut Vec<Completion>) -> bool {
+        // Told once, whichever thread sees it.
+        if !self.has_ended.swap(true, Relaxed) {
+            over.push(Completion::Ended(Failure { call, code, reason: String::new() }));
+        }
+        false
+    }
+
+    /// Whether it has [ended](Completion::Ended).
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.load(Relaxed)
     }
 
     fn reason(&self, entry: &CqErrEntry) -> String {
@@ -391,14 +423,16 @@ impl Endpoint {
 
     /// What can be waited at, if the provider has such a thing.
     pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
+        // Of one that has ended it may be readable for ever.
+        let file = self.file.filter(|_| !self.has_ended());
         // SAFETY: the provider's, open as long as the queue is.
-        self.file.map(|file| unsafe { BorrowedFd::borrow_raw(file) })
+        file.map(|file| unsafe { BorrowedFd::borrow_raw(file) })
     }
 
     /// Whether the file may be waited at: asked each time before; if not, there is something to
     /// read already. Without a file the provider is not asked: it may.
     pub(crate) fn may_wait(&self) -> bool {
-        self.file.is_none() || self.fabric.try_wait(&self.queue)
+        self.file().is_none() || self.fabric.try_wait(&self.queue)
     }
 }
 

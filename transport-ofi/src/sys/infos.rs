@@ -39,6 +39,8 @@ struct Asked<'a> {
     provider: Option<&'a str>,
     /// Its domain, if the address does not say which.
     domain: Option<&'a str>,
+    /// Whether providers may be meant that choose the keys of memory.
+    keys_of_provider: bool,
 }
 
 impl Libfabric {
@@ -61,25 +63,33 @@ impl Libfabric {
     }
 
     fn query(&self, caps: u64) -> Result<Vec<Offer>, OfiError> {
-        let asked = Asked { caps, provider: None, domain: None };
-        match self.query_with(&asked, None) {
+        let asked = Asked { caps, provider: None, domain: None, keys_of_provider: true };
+        match self.query_with(&asked, (None, None)) {
             Ok(list) => Ok(read(&list, caps)),
             Err(ENODATA) => Ok(Vec::new()),
             Err(error) => Err(self.failed(error)),
         }
     }
 
-    /// What to open endpoints of `offer` with that can do `caps`, at the address `host` if there is
-    /// one.
+    /// What to open endpoints of `offer` with that can do `caps`, at the address `host` and port
+    /// `service` if these are given.
     pub(super) fn infos_of(
         &self,
         offer: &Offer,
-        host: Option<&str>,
+        (host, service): (Option<&str>, Option<&str>),
         caps: u64,
     ) -> Result<Infos, OfiError> {
         let domain = host.is_none().then_some(&*offer.domain);
-        let asked = Asked { caps, provider: Some(&offer.provider), domain };
-        let list = self.query_with(&asked, host).map_err(|code| OfiError::Open {
+        let with = |keys_of_provider| {
+            let asked = Asked { caps, provider: Some(&offer.provider), domain, keys_of_provider };
+            self.query_with(&asked, (host, service))
+        };
+        // Ours are random; one that takes either (cxi) is not to choose them.
+        let list = match with(false) {
+            Err(ENODATA) => with(true),
+            list => list,
+        };
+        let list = list.map_err(|code| OfiError::Open {
             provider: offer.provider.clone(),
             host: host.unwrap_or("any address").to_owned(),
             call: "fi_getinfo",
@@ -90,22 +100,28 @@ impl Libfabric {
     }
 
     /// The error is the number of one.
-    fn query_with(&self, asked: &Asked<'_>, host: Option<&str>) -> Result<Infos, c_int> {
+    fn query_with(
+        &self,
+        asked: &Asked<'_>,
+        (host, service): (Option<&str>, Option<&str>),
+    ) -> Result<Infos, c_int> {
         // SAFETY: null asks for an empty one, of this library's own length.
-        let first = unsafe { (self.dupinfo)(ptr::null()) };
-        let hints = Infos { first, free: self.freeinfo };
+        let first = unsafe { (self.calls.dupinfo)(ptr::null()) };
+        let hints = Infos { first, free: self.calls.freeinfo };
         // SAFETY: libfabric made it, and only `hints` has it.
         let filled = unsafe { hints.first.as_mut() }.is_some_and(|info| fill(info, asked));
-        let host = host.map(CString::new).transpose().map_err(|_| libc::EINVAL)?;
+        let text = |text: Option<&str>| text.map(CString::new).transpose();
+        let host = text(host).map_err(|_| libc::EINVAL)?;
+        let service = text(service).map_err(|_| libc::EINVAL)?;
         if !filled {
             return Err(libc::ENOMEM);
         }
-        let mut list = Infos { first: ptr::null_mut(), free: self.freeinfo };
+        let mut list = Infos { first: ptr::null_mut(), free: self.calls.freeinfo };
         let (node, flags) = host.as_ref().map_or((ptr::null(), 0), |host| (host.as_ptr(), SOURCE));
         let (hint, room) = (hints.first.cast_const(), &raw mut list.first);
-        // SAFETY: the name of a host or null, no service, hints made by libfabric, room for one
-        // pointer.
-        let code = unsafe { (self.getinfo)(API, node, ptr::null(), flags, hint, room) };
+        let service = service.as_ref().map_or(ptr::null(), |service| service.as_ptr());
+        // SAFETY: names or null, hints made by libfabric, room for one pointer.
+        let code = unsafe { (self.calls.getinfo)(API, node, service, flags, hint, room) };
         match code.saturating_neg() {
             0 => Ok(list),
             error => Err(error),
@@ -131,7 +147,10 @@ fn fill(info: &mut Info, asked: &Asked<'_>) -> bool {
     ep.kind = EP_RDM;
     // SAFETY: as above.
     let Some(domain) = (unsafe { info.domain_attr.as_mut() }) else { return false };
-    domain.mr_mode = MR_LOCAL | MR_VIRT_ADDR | MR_ALLOCATED | MR_PROV_KEY | MR_ENDPOINT;
+    domain.mr_mode = MR_LOCAL | MR_VIRT_ADDR | MR_ALLOCATED | MR_ENDPOINT;
+    if asked.keys_of_provider {
+        domain.mr_mode |= MR_PROV_KEY;
+    }
     let Some(provider) = asked.provider else { return true };
     domain.threading = THREAD_SAFE;
     domain.resource_mgmt = RM_ENABLED;

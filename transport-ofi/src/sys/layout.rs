@@ -476,6 +476,9 @@ pub(super) struct Context {
     internal: [*mut c_void; 8],
 }
 
+#[cfg(test)]
+#[path = "pretended.rs"]
+pub(crate) mod pretended;
 #[cfg(all(test, target_pointer_width = "64"))]
 #[path = "layout_tests.rs"]
 mod tests;

@@ -14,7 +14,7 @@ const SONAME: &CStr = c"libfabric.so.1";
 pub(super) const API: u32 = version(1, 17);
 
 type Version = unsafe extern "C" fn() -> u32;
-type GetInfo = unsafe extern "C" fn(
+pub(super) type GetInfo = unsafe extern "C" fn(
     u32,
     *const c_char,
     *const c_char,
@@ -22,10 +22,10 @@ type GetInfo = unsafe extern "C" fn(
     *const Info,
     *mut *mut Info,
 ) -> c_int;
-type DupInfo = unsafe extern "C" fn(*const Info) -> *mut Info;
+pub(super) type DupInfo = unsafe extern "C" fn(*const Info) -> *mut Info;
 pub(super) type FreeInfo = unsafe extern "C" fn(*mut Info);
 type OpenFabric = unsafe extern "C" fn(*mut FabricAttr, *mut *mut FidFabric, *mut c_void) -> c_int;
-type StrError = unsafe extern "C" fn(c_int) -> *const c_char;
+pub(super) type StrError = unsafe extern "C" fn(c_int) -> *const c_char;
 
 /// Signals that libraries of providers (libpsm2, libpsm_infinipath) handle from when they are
 /// loaded on: they write files of their own and end the process.
@@ -77,6 +77,12 @@ impl Drop for KeptActions {
 #[derive(Clone, Copy)]
 pub struct Libfabric {
     version: (u32, u32),
+    pub(super) calls: Calls,
+}
+
+/// Its functions; all others are in tables of the objects that they open.
+#[derive(Clone, Copy)]
+pub(super) struct Calls {
     pub(super) getinfo: GetInfo,
     pub(super) dupinfo: DupInfo,
     pub(super) freeinfo: FreeInfo,
@@ -114,8 +120,7 @@ impl Libfabric {
         let freeinfo = symbol(handle, c"fi_freeinfo", c"FABRIC_1.3", "fi_freeinfo@FABRIC_1.3")?;
         let fabric = symbol(handle, c"fi_fabric", c"FABRIC_1.1", "fi_fabric@FABRIC_1.1")?;
         let strerror = symbol(handle, c"fi_strerror", c"FABRIC_1.0", "fi_strerror@FABRIC_1.0")?;
-        Ok(Libfabric {
-            version: split(found),
+        let calls = Calls {
             // SAFETY: as above.
             getinfo: unsafe { std::mem::transmute::<*mut c_void, GetInfo>(getinfo) },
             // SAFETY: as above.
@@ -126,7 +131,14 @@ impl Libfabric {
             fabric: unsafe { std::mem::transmute::<*mut c_void, OpenFabric>(fabric) },
             // SAFETY: as above.
             strerror: unsafe { std::mem::transmute::<*mut c_void, StrError>(strerror) },
-        })
+        };
+        Ok(Libfabric { version: split(found), calls })
+    }
+
+    /// One that tests pretend.
+    #[cfg(test)]
+    pub(super) fn pretended(calls: Calls) -> Self {
+        Self { version: split(API), calls }
     }
 
     /// Major and minor version of the library.
@@ -137,7 +149,7 @@ impl Libfabric {
     /// What libfabric calls an error.
     pub(super) fn says(&self, code: c_int) -> String {
         // SAFETY: any number will do.
-        string(unsafe { (self.strerror)(code) })
+        string(unsafe { (self.calls.strerror)(code) })
     }
 }
 

@@ -25,4 +25,10 @@ pub(crate) use slots::Slot;
 #[cfg(test)]
 pub(crate) mod here;
 #[cfg(test)]
+pub(crate) use layout::pretended;
+#[cfg(test)]
+mod fault_tests;
+#[cfg(test)]
+mod recorded_tests;
+#[cfg(test)]
 mod transfer_tests;

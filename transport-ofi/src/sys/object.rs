@@ -139,7 +139,7 @@ impl Fabric {
         let attr = unsafe { (*found.0.first()).fabric_attr };
         let mut fid = ptr::null_mut();
         // SAFETY: attributes that libfabric made, and room for one pointer.
-        let code = unsafe { (library.fabric)(attr, &raw mut fid, ptr::null_mut()) };
+        let code = unsafe { (library.calls.fabric)(attr, &raw mut fid, ptr::null_mut()) };
         // SAFETY: opened just now.
         unsafe { Self::opened(code, fid, found) }.map_err(of("fi_fabric"))
     }
@@ -220,6 +220,23 @@ impl Domain {
 pub(super) const LOCAL: u64 = SEND | RECV | READ | WRITE;
 
 impl<Memory> MemoryRegion<Memory> {
+    /// Has an endpoint give access to it, where the provider registers memory for one of them
+    /// (FI_MR_ENDPOINT). The endpoint is to be closed later.
+    pub(super) fn enable_at(&self, endpoint: &BareEndpoint) -> Result<(), Failed> {
+        // SAFETY: an open region.
+        let ops = unsafe { (*self.fid()).ops };
+        // SAFETY: its table.
+        let bind = unsafe { (*ops).bind };
+        // SAFETY: both are open, and of one domain.
+        let code = unsafe { bind(self.fid(), endpoint.fid(), 0) };
+        if code != 0 {
+            return Err(("fi_mr_bind", code.saturating_neg()));
+        }
+        // SAFETY: an open region; the command takes nothing.
+        let code = unsafe { control(self.fid(), ENABLE, ptr::null_mut()) };
+        if code != 0 { Err(("fi_mr_enable", code.saturating_neg())) } else { Ok(()) }
+    }
+
     /// By what peers name it.
     pub(super) fn key(&self) -> u64 {
         // SAFETY: an open region.

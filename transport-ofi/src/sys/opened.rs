@@ -27,8 +27,9 @@ const BATCH: usize = 32;
 /// The first key of registrations of slots, where the provider takes ours.
 const FIRST_KEY: u64 = 0x736c_6f74 << 32;
 
-/// Why a provider is not taken whose registrations are of one endpoint.
-const MEMORY_PER_ENDPOINT: &str = "registers memory for each endpoint, which rma does not do";
+/// Why a provider is not taken that wants slots registered before their endpoint is there.
+const SLOTS_PER_ENDPOINT: &str =
+    "wants local memory registered for each endpoint, which rma does not do";
 
 /// What endpoints of a provider are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,12 +78,22 @@ impl Opened {
         host: Option<&str>,
         caps: Caps,
     ) -> Result<Self, OfiError> {
+        Self::open_at(library, offer, (host, None), caps)
+    }
+
+    /// As [`open`](Self::open), at that port of the address.
+    pub(crate) fn open_at(
+        library: &Libfabric,
+        offer: &Offer,
+        (host, service): (Option<&str>, Option<&str>),
+        caps: Caps,
+    ) -> Result<Self, OfiError> {
         let asked = match caps {
             Caps::Messages => MSG,
             Caps::Memory => MSG | RMA,
             Caps::Atomics => MSG | RMA | ATOMIC,
         };
-        let found = Found(library.infos_of(offer, host, asked)?);
+        let found = Found(library.infos_of(offer, (host, service), asked)?);
         let (provider, host) = (offer.provider.clone(), host.unwrap_or("any address").to_owned());
         let failed = |failed| refused(library, &provider, &host, failed);
         let info = found.0.first();
@@ -102,7 +113,7 @@ impl Opened {
             Self { library, provider, host, domain, modes, caps, key_size, progresses, next_key };
         // Its slots would have to be registered.
         if opened.wants_registered() && modes & MR_ENDPOINT != 0 {
-            return Err(opened.unfit(MEMORY_PER_ENDPOINT));
+            return Err(opened.unfit(SLOTS_PER_ENDPOINT));
         }
         Ok(opened)
     }
@@ -123,6 +134,16 @@ impl Opened {
     /// Whether the provider chooses the keys of memory.
     pub(crate) fn chooses_keys(&self) -> bool {
         self.modes & MR_PROV_KEY != 0
+    }
+
+    /// Bits of the keys that the provider takes.
+    pub(crate) fn key_bits(&self) -> u32 {
+        u32::try_from(8 * self.key_size).unwrap_or(u64::BITS).min(u64::BITS)
+    }
+
+    /// As much of a key as the provider takes.
+    fn fitting(&self, key: u64) -> u64 {
+        key & u64::MAX.checked_shr(u64::BITS - self.key_bits()).unwrap_or(0)
     }
 
     /// Whether places in memory of peers are addresses there.
@@ -149,9 +170,6 @@ impl Opened {
         if caps == Caps::Messages {
             return Err(self.unfit("has no remote memory access"));
         }
-        if self.modes & MR_ENDPOINT != 0 {
-            return Err(self.unfit(MEMORY_PER_ENDPOINT));
-        }
         if self.key_size > size_of::<u64>() {
             return Err(self.unfit("has keys of more than 8 bytes, which rma does not pass on"));
         }
@@ -171,7 +189,7 @@ impl Opened {
         let (slots, handles) = Slots::new(count, bytes).ok_or(("alloc", libc::ENOMEM))?;
         let buffers = if self.wants_registered() {
             // No two registrations of a domain may have one key.
-            let (span, key) = (slots.span(), self.next_key.fetch_add(1, Relaxed));
+            let (span, key) = (slots.span(), self.fitting(self.next_key.fetch_add(1, Relaxed)));
             // SAFETY: memory of the slots, on the heap.
             let region = unsafe { self.domain.register(span, LOCAL, key, slots) };
             Buffers::Registered(region?)
@@ -187,7 +205,9 @@ impl Opened {
         let address = bare.address()?;
         let fabric = Arc::clone(&self.domain.below);
         let caps = self.caps;
-        let endpoint = Endpoint { bare, queue, addresses, buffers, fabric, file, address, caps };
+        let has_ended = AtomicBool::new(false);
+        let endpoint =
+            Endpoint { bare, queue, addresses, buffers, fabric, file, address, caps, has_ended };
         Ok((endpoint, handles))
     }
 }
@@ -297,8 +317,11 @@ impl Exposed {
         let start = if opened.counts_by_address() { first.expose_provenance() as u64 } else { 0 };
         let (span, access) = ((first.cast_const(), len), REMOTE_READ | REMOTE_WRITE);
         // SAFETY: addresses of the alias, which it keeps wherever it is moved.
-        let region = unsafe { opened.domain.register(span, access, key, alias) };
-        Ok(Self { region: ManuallyDrop::new(region?), passive, start })
+        let region = unsafe { opened.domain.register(span, access, opened.fitting(key), alias) }?;
+        if opened.modes & MR_ENDPOINT != 0 {
+            region.enable_at(&passive.bare)?;
+        }
+        Ok(Self { region: ManuallyDrop::new(region), passive, start })
     }
 
     /// The key, and where the first byte is: what peers must know.

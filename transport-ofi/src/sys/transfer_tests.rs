@@ -55,6 +55,12 @@ impl Drop for Shared {
     }
 }
 
+/// The number of a port that is free.
+fn unused_port() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port().to_string()
+}
+
 fn expose(opened: &Opened, passive: &Arc<Passive>, memory: &Shared, key: u64) -> Exposed {
     // SAFETY: the tests drop it before the memory.
     unsafe { Exposed::new(opened, passive.clone(), (memory.0, memory.1), key) }.unwrap()
@@ -194,6 +200,51 @@ fn what_is_not_exposed_is_refused() {
         assert!((0..4096).all(|place| memory.at(place) == 0), "{case}");
         drop(kept);
     }
+}
+
+/// Another process at the address of one that had memory there: its key is refused.
+#[test]
+fn what_is_at_the_address_of_another_is_not_reached_by_its_key() {
+    let Some((library, offer)) = here::provider("tcp", true) else { return };
+    let port = unused_port();
+    let open = || {
+        let place = (Some("127.0.0.1"), Some(&*port));
+        let opened = Opened::open_at(&library, &offer, place, Caps::Memory).unwrap();
+        let passive = Arc::new(Passive::new(opened.endpoint((1, 0)).unwrap().0));
+        (opened, passive)
+    };
+    let memory = Shared::new(4096);
+    let (active, mut slots) = tcp().unwrap().endpoint((4, 256)).unwrap();
+    let (opened, before) = open();
+    let exposed = expose(&opened, &before, &memory, 80);
+    let (key, at) = exposed.key();
+    let far = Far { peer: active.insert(before.address()).unwrap(), key, at };
+    begin((&active, &before), slots.pop().unwrap(), 8, Direction::Write, far);
+    assert_eq!(end(&active, &before).1, Ok(()));
+    let address = before.address().to_vec();
+    drop((exposed, before, opened));
+
+    let (opened, now) = open();
+    assert_eq!(now.address(), address);
+    let _exposed = expose(&opened, &now, &memory, 81);
+    let mut refused = None;
+    let deadline = Instant::now() + PATIENCE;
+    // What is lost with the old connection says nothing of the key.
+    while refused.is_none_or(|code| code != libc::ECANCELED) && !slots.is_empty() {
+        assert!(Instant::now() < deadline, "{refused:?}");
+        let mut slot = slots.pop().unwrap();
+        active.bytes_mut(&mut slot).fill(9);
+        match active.transfer(slot, 200, Direction::Write, &far) {
+            Ok(()) => refused = Some(end(&active, &now).1.unwrap_err().code),
+            Err(Full(slot, _)) => {
+                slots.push(slot);
+                active.read(&mut Vec::new());
+                now.read(&mut Vec::new());
+            }
+        }
+    }
+    assert!(refused.is_some());
+    assert!((0..4096).all(|place| memory.at(place) == 0), "no byte of another process");
 }
 
 /// A target that stands still, whose memory dies in the middle of a large transfer: it is not

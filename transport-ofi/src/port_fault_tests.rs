@@ -1,0 +1,187 @@
+//! Faults that a rank's port meets, on a libfabric that is pretended, and on tcp where that is.
+
+use super::tests::{KEY, ONE, OTHER, port_of, until};
+use super::{Port, SLOT_BYTES};
+use crate::frame::{Header, Kind};
+use crate::seal::{JobKey, Sealer};
+use crate::sys::pretended::{Does, Script, library, records};
+use crate::sys::{Caps, Full, Opened, here};
+use crate::{Wanted, choose};
+use rma_core::transport::SubmitError;
+
+/// The port of rank 0 of two on a provider that is pretended, which knows where the other is.
+fn pretended() -> (Port, &'static Script) {
+    let (library, script) = library(records(include_str!("sys/recorded/tcp.txt")));
+    let offers = library.offers().unwrap();
+    let offer = choose(&offers, &Wanted::default()).unwrap();
+    let opened = Opened::open(&library, offer, None, Caps::Messages).unwrap();
+    let port = port_of(&opened, (ONE, KEY), true);
+    assert!(port.book.learn(OTHER, &99_u64.to_le_bytes()));
+    (port, script)
+}
+
+fn polled(port: &Port) -> Vec<Vec<u8>> {
+    let mut taken = Vec::new();
+    // Errors stand between what is read at once.
+    for _ in 0..4 {
+        port.poll(&mut |_, message| taken.push(message.to_vec()));
+    }
+    taken
+}
+
+/// What rank 1 sends.
+fn message(sealer: &mut Sealer, text: &[u8]) -> Vec<u8> {
+    let mut message = Header { from: OTHER, kind: Kind::Data }.to_bytes().to_vec();
+    message.extend(text);
+    sealer.seal(&mut message);
+    sealer.sent();
+    message
+}
+
+/// Nothing that was sent is told of, so no peer is waited for, whether it was talked to or not.
+#[test]
+fn an_overrun_queue_is_the_end_of_all_peers() {
+    let (port, script) = pretended();
+    assert_eq!(port.send(OTHER, b"a", b""), Ok(()));
+    assert!(!port.is_lost(OTHER));
+    script.overrun(Does::Send, 268);
+    assert!(port.read().news, "threads that wait look again");
+    assert!(port.is_lost(OTHER) && !port.is_lost(ONE));
+    assert_eq!(port.lost(), Some(OTHER));
+    assert_eq!(port.send(OTHER, b"a", b""), Err(SubmitError::PeerFailed(OTHER)));
+    let why = "the network ended: fi_cq_read failed (error 268)";
+    assert!(port.troubles().contains(why), "{}", port.troubles());
+    // It may leave: no rank is to be told.
+    assert!(port.answer_farewells() && port.say_farewell() && port.talk_of_keys());
+    assert!(!port.read().news);
+}
+
+#[test]
+fn a_message_that_could_not_be_sent_loses_its_peer() {
+    let (port, script) = pretended();
+    assert_eq!(port.send(OTHER, b"a", b""), Ok(()));
+    script.complete(Does::Send, Err(libc::EIO));
+    port.read();
+    assert!(port.is_lost(OTHER));
+    let why = "rank 1 was lost: what a provider says (error 5)";
+    assert!(port.troubles().contains(why), "{}", port.troubles());
+    assert_eq!(port.send(OTHER, b"a", b""), Err(SubmitError::PeerFailed(OTHER)));
+}
+
+/// One that is cut short is counted, its slot is used again, and what comes later is taken.
+#[test]
+fn a_truncated_message_takes_no_other_with_it() {
+    let (port, script) = pretended();
+    let mut sealer = Sealer::new(&KEY, OTHER, ONE);
+    let rooms = script.begun(Does::Receive);
+    script.arrive(&message(&mut sealer, b"one"));
+    script.complete(Does::Receive, Err(265));
+    script.arrive(&message(&mut sealer, b"two"));
+    let short = message(&mut sealer, b"three");
+    script.arrive(&short[..short.len() - 1]);
+    assert_eq!(polled(&port), [b"one", b"two"]);
+    assert_eq!(script.begun(Does::Receive), rooms, "all slots are offered again");
+    let counts = "; dropped 1 messages without a tag of the job, 0 that had come before, 1 not";
+    assert!(port.troubles().starts_with(counts), "{}", port.troubles());
+    assert!(!port.is_lost(OTHER));
+}
+
+/// A provider that takes no room for what comes would have its rank wait for ever, in silence.
+#[test]
+fn slots_that_are_refused_are_told_and_offered_again() {
+    let (port, script) = pretended();
+    let mut sealer = Sealer::new(&KEY, OTHER, ONE);
+    script.arrive(&message(&mut sealer, b"one"));
+    let rooms = script.begun(Does::Receive);
+    script.refuse(Does::Receive, libc::ENOMEM);
+    assert_eq!(polled(&port), [b"one"]);
+    assert_eq!(script.begun(Does::Receive), rooms);
+    let why = "no room: fi_recv failed (error 12)";
+    assert!(port.troubles().contains(why), "{}", port.troubles());
+    script.refuse(Does::Receive, libc::EAGAIN);
+    port.read();
+    script.refuse(Does::Read, libc::EAGAIN);
+    port.read();
+    assert_eq!(script.begun(Does::Receive), rooms + 1);
+}
+
+/// A message that is longer than any of the job, of an end that is no rank's: the next is taken.
+#[test]
+fn a_message_too_long_for_its_slot_does_no_harm_on_tcp() {
+    let Some((library, offer)) = here::provider("tcp", false) else { return };
+    let open = || Opened::open(&library, &offer, Some("127.0.0.1"), Caps::Messages).unwrap();
+    let port = port_of(&open(), (ONE, KEY), true);
+    let genuine = message(&mut Sealer::new(&KEY, OTHER, ONE), b"text");
+    // tcp ends the connection of who sent the first, and no other.
+    for message in [vec![7; SLOT_BYTES + 4096], genuine] {
+        let (end, mut slots) = open().endpoint((1, SLOT_BYTES + 4096)).unwrap();
+        let to = end.insert(port.endpoint.address()).unwrap();
+        let (mut slot, mut taken) = (slots.pop(), Vec::new());
+        until(|| {
+            if let Some(mut own) = slot.take() {
+                end.bytes_mut(&mut own)[..message.len()].copy_from_slice(&message);
+                slot = end.send(own, message.len(), to).err().map(|Full(own, _)| own);
+            }
+            end.read(&mut Vec::new());
+            taken.extend(polled(&port));
+            match message.len() > SLOT_BYTES {
+                true => port.troubles().contains("1 not whole"),
+                false => taken == [b"text"],
+            }
+        });
+    }
+    assert_eq!(port.lost(), None);
+}
+
+/// A process that is started anew where a rank was: it gets nothing of the job that is left, and
+/// its first messages are not taken for the rank's, whether it has another key or the job's.
+#[test]
+fn a_process_at_the_address_of_a_rank_is_not_that_rank() {
+    let Some((library, offer)) = here::provider("tcp", false) else { return };
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let service = listener.local_addr().unwrap().port().to_string();
+    drop(listener);
+    let open = |service| {
+        let place = (Some("127.0.0.1"), service);
+        Opened::open_at(&library, &offer, place, Caps::Messages).unwrap()
+    };
+    let one = port_of(&open(None), (ONE, KEY), true);
+    let at = |key| port_of(&open(Some(&*service)), (OTHER, key), true);
+    let other = at(KEY);
+    let address = other.endpoint.address().to_vec();
+    assert!(one.book.learn(OTHER, &address) && other.book.learn(ONE, one.endpoint.address()));
+    // Both are heard as long as the rank is there.
+    let (mut is_sent, mut heard) = ([false; 2], [0; 2]);
+    until(|| {
+        is_sent[0] |= is_sent[0] || one.send(OTHER, b"to", b"").is_ok();
+        is_sent[1] |= is_sent[1] || other.send(ONE, b"from", b"").is_ok();
+        heard[0] += polled(&one).len();
+        heard[1] += polled(&other).len();
+        heard == [1, 1]
+    });
+    drop(other);
+    for (key, text) in [(JobKey([8; 32]), "another job"), (KEY, "the same key")] {
+        let other = at(key);
+        assert_eq!(other.endpoint.address(), address);
+        assert!(other.book.learn(ONE, one.endpoint.address()));
+        // What one says arrives nowhere, or the rank counts as lost.
+        let before = one.refused();
+        let (mut is_sent, mut taken) = (false, 0);
+        until(|| {
+            is_sent |= is_sent || other.send(ONE, b"I am rank 1", b"").is_ok();
+            taken += polled(&one).len();
+            _ = polled(&other);
+            taken > 0 || one.refused() > before
+        });
+        assert_eq!(taken, 0, "{text}");
+        if text == "another job" {
+            until(|| {
+                _ = one.send(OTHER, b"secret", b"");
+                taken += polled(&other).len();
+                _ = polled(&one);
+                one.is_lost(OTHER) || other.refused() > 0
+            });
+            assert_eq!(taken, 0, "{text}");
+        }
+    }
+}

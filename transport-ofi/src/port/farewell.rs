@@ -1,0 +1,94 @@
+//! How ranks leave: each tells those that it has sent something how much that was, and hears from
+//! them that all has come (ADR 36).
+
+use super::{Leave, Missing, Peer, Port, lock};
+use crate::frame::Kind;
+use rma_core::transport::{PeerState, WorldRank};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+impl Port {
+    /// Tells peers that this rank leaves how many messages it sent them. Says whether all have
+    /// heard, or are gone.
+    pub(crate) fn say_farewell(&self) -> bool {
+        let mut all = true;
+        for (rank, peer) in self.known() {
+            let sent = peer.sent.load(Acquire);
+            if sent == 0 || peer.heard.load(Acquire) {
+                continue;
+            }
+            let is_gone = self.is_gone(rank);
+            if is_gone && !self.endpoint.is_delicate {
+                continue;
+            }
+            all &= is_gone;
+            if !peer.told.load(Acquire) {
+                // Where it sent something, the address is known. Its own goes along: the peer
+                // that answers may have left its launcher.
+                let Some(number) = peer.number.get() else { continue };
+                let parts = [&sent.to_le_bytes()[..], self.endpoint.address()];
+                match self.submit((rank, *number), &peer, Kind::Farewell, parts) {
+                    Ok(said) => peer.told.store(said, Release),
+                    Err(failure) => self.lose(rank, failure),
+                }
+            }
+        }
+        all
+    }
+
+    /// False if it is to be tried again: a peer that cannot be told waits until it has enough.
+    pub(super) fn say_heard(&self, rank: WorldRank, peer: &Peer) -> bool {
+        let said = match self.number(rank, peer) {
+            Ok(number) => self.submit((rank, number), peer, Kind::Heard, [&[], &[]]).ok(),
+            Err(Missing::Awaited) => Some(false),
+            Err(Missing::Unknown(_)) => None,
+        };
+        said.unwrap_or_else(|| {
+            self.untold.fetch_add(1, Relaxed);
+            true
+        })
+    }
+
+    /// Answers peers that leave, all of whose messages have arrived; those that are gone already
+    /// ask no more. Says whether all were.
+    pub(crate) fn answer_farewells(&self) -> bool {
+        let mut all = true;
+        for (rank, peer) in self.known() {
+            let of_all = peer.of_all.load(Acquire);
+            if of_all == u64::MAX || peer.answered.load(Acquire) {
+                continue;
+            }
+            let is_gone = self.is_gone(rank);
+            let is_all_here = peer.came.load(Acquire) >= of_all;
+            let is_answered = is_gone || is_all_here && self.say_heard(rank, &peer);
+            if is_answered {
+                peer.answered.store(true, Release);
+            }
+            all &= is_answered;
+        }
+        all
+    }
+
+    /// Whether the endpoint may be closed, where no message may come meanwhile: this rank and each
+    /// peer that it has had to do with have said that they leave, and heard that of the other.
+    /// `None` if it never may: a peer has failed, or this rank, and says nothing.
+    pub(crate) fn may_close(&self) -> Option<bool> {
+        if !self.endpoint.is_delicate {
+            return Some(true);
+        }
+        if !matches!(*lock(&self.leave), Leave::Left { in_order: true }) {
+            return None;
+        }
+        // Also to those that have left meanwhile: they wait for that.
+        self.say_farewell();
+        let mut may_close = true;
+        for (rank, peer) in self.known() {
+            if self.is_lost(rank) || self.members.peer_state(rank) == PeerState::Failed {
+                return None;
+            }
+            let has_left = peer.came.load(Acquire) == 0 || peer.answered.load(Acquire);
+            let has_heard = peer.sent.load(Acquire) == 0 || peer.heard.load(Acquire);
+            may_close &= has_left && has_heard;
+        }
+        Some(may_close)
+    }
+}

@@ -42,7 +42,7 @@ fn device(record: &str) -> (Arc<Device>, &'static Script) {
     let offers = library.offers().unwrap();
     let offer = choose(&offers, &Wanted::default()).unwrap();
     let opened = Opened::open(&library, offer, None, Caps::Memory).unwrap();
-    let passive = Arc::new(Passive::new(opened.endpoint((1, 64)).unwrap().0));
+    let passive = Arc::new(Passive::new(&opened, opened.endpoint((1, 64)).unwrap().0));
     let waker = Arc::new(OnceLock::new());
     let book = Arc::new(Book::new((3, 8), Box::new(|_| true), waker.clone()));
     for peer in [PEER, OTHER] {

@@ -140,7 +140,7 @@ fn keys_are_as_providers_take_them() {
     ] {
         let (library, script, offers) = host(&[text]);
         let opened = open((&library, &offers[0]));
-        let passive = Arc::new(Passive::new(opened.endpoint((1, 64)).unwrap().0));
+        let passive = Arc::new(Passive::new(&opened, opened.endpoint((1, 64)).unwrap().0));
         let before = script.calls().len();
         let exposed = Exposed::fresh(&opened, passive.clone(), 4096, KEY).unwrap();
         assert_eq!((exposed.key(), script.keys().last()), ((key, 0), Some(&key)), "{text}");

@@ -210,7 +210,7 @@ fn what_is_at_the_address_of_another_is_not_reached_by_its_key() {
     let open = || {
         let place = (Some("127.0.0.1"), Some(&*port));
         let opened = Opened::open_at(&library, &offer, place, Caps::Memory).unwrap();
-        let passive = Arc::new(Passive::new(opened.endpoint((1, 0)).unwrap().0));
+        let passive = Arc::new(Passive::new(&opened, opened.endpoint((1, 0)).unwrap().0));
         (opened, passive)
     };
     let memory = Shared::new(4096);

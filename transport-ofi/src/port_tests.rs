@@ -43,7 +43,7 @@ fn port(rank: WorldRank, is_asked: bool) -> Option<Port> {
 /// The port of a rank of a job with that key.
 pub(super) fn port_of(opened: &Opened, its: (WorldRank, JobKey), is_asked: bool) -> Port {
     let (endpoint, slots) = opened.endpoint((SLOTS, SLOT_BYTES)).unwrap();
-    let (endpoint, waker) = (Arc::new(Passive::new(&opened, endpoint)), Arc::new(OnceLock::new()));
+    let (endpoint, waker) = (Arc::new(Passive::new(opened, endpoint)), Arc::new(OnceLock::new()));
     let query = Box::new(move |_| is_asked);
     let book = Arc::new(Book::new((2, endpoint.address().len()), query, waker.clone()));
     let bells = (Arc::new(Bell::new().unwrap()), waker);

@@ -27,6 +27,9 @@ const NUMBERS: &str = "ranks are numbered in a row, host by host; --bind and --m
 const FILES: &str = "--output-file 'log.{rank}' writes both streams of a rank to a file, \
                      'log.{rank}.{stream}' to one each ({rank} is %r and %t, {host} %h and %N); \
                      --tee prints them as well, --label and --timestamp mark lines";
+const COLON: &str = "a \":\" begins the next program of the job, whose number of ranks is missing: write \
+                     `: -n 1 PROGRAM`; one that is meant for the program itself needs `--` in \
+                     front of the program";
 const EXPLAIN: &str = "--explain says what is decided, and why";
 
 /// Names without their dashes, of which people write one or two.
@@ -93,6 +96,9 @@ pub(crate) fn translate(
         if !text.starts_with('-') || text == "-" {
             let mut rest: Vec<OsString> = args.collect();
             let next = next_program(&rest).map(|at| rest.split_off(at).split_off(1));
+            if rest.iter().any(|arg| arg == ":") {
+                return Err(COLON.to_owned());
+            }
             ours.push(arg);
             ours.extend(rest);
             return Ok((ours, next));
@@ -234,10 +240,10 @@ mod tests {
             let (ours, next) = translate(&crate::Cli::command(), args).unwrap();
             (ours.len() - 1, next.map(|next| next.join(std::ffi::OsStr::new(" "))))
         };
-        let line = ["-n", "1", "a", ":", "b", ":", "-np", "1", "c", ":", "-n", "2", "d"];
-        assert_eq!(next(&line), (5, Some("-np 1 c : -n 2 d".into())));
+        let line = ["-n", "1", "a", "b", ":", "-np", "1", "c", ":", "-n", "2", "d"];
+        assert_eq!(next(&line), (4, Some("-np 1 c : -n 2 d".into())));
         assert_eq!(next(&["-n", "1", "--", "a", ":", "-n", "1", "b"]), (8, None));
-        assert_eq!(next(&["-n", "1", "a", ":"]), (4, None));
+        assert_eq!(next(&["-n", "1", "--", "a", ":", "b"]), (6, None));
     }
 
     #[test]
@@ -246,7 +252,6 @@ mod tests {
             &["-n", "4", "-l", "prog", "-host", "x"][..],
             &["-n4", "-lq", "prog"],
             &["--env", "A=b", "--timeout", "5", "--", "prog", ":", "-n"],
-            &["--env=A=b", "--label", "prog", ":", "x"],
             &["--help"],
             &["-h"],
             &["-V"],
@@ -260,6 +265,9 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_answered() {
         refused(&["-hello", "a"], "-hello is no option of rma-run");
+        refused(&["-n", "1", "a", ":"], "`: -n 1 PROGRAM`");
+        refused(&["-n", "1", "a", ":", "b"], "`--` in front of the program");
+        refused(&["-n", "1", "a", ":", "b", ":", "-n", "1", "c"], "number of ranks is missing");
         refused(&["-lh", "a"], "-lh is no option");
         refused(&["-nope", "a"], "-nope is no option");
         refused(&["--rank-by", "node", "a"], "--bind and --map-by");

@@ -18,6 +18,12 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(1);
 /// The same for what the provider does not tell: room after it had none, peers that hear.
 const RETRY: Duration = Duration::from_millis(1);
+/// It grows to so long while nothing comes, where ranks share CPUs: many watchers that look each
+/// millisecond leave the ranks none.
+const RETRY_MOST: Duration = Duration::from_millis(4);
+/// So often it looks, where ranks share CPUs, before it lets a provider be that may not be waited
+/// at.
+const LOOKS: u32 = 32;
 /// So long a rank that leaves waits for peers to hear of it, at most. Then they are told that it
 /// failed: what it sent them may be lost.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(10);
@@ -125,6 +131,10 @@ impl Bell {
         self.still.store(false, SeqCst);
     }
 
+    fn poll_fd(&self) -> PollFd<'_> {
+        PollFd::new(&self.file, PollFlags::IN)
+    }
+
     /// What was rung for is about to be done. The file is emptied first: a ring that finds the
     /// flag set has been seen, and one that writes later is another wake-up.
     fn answer(&self) {
@@ -141,6 +151,7 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
     let (mut polls, mut farewell, mut linger, mut last) = (0, None, None, None);
     let mut is_rung = true;
     let mut quiet_from = Instant::now();
+    let (mut retry, mut looks) = (RETRY, 0);
     loop {
         let polled = port.polls.load(Relaxed);
         if polled != polls && !bell.is_wanted() {
@@ -156,7 +167,7 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
         let device = port.device.as_deref();
         if news | device.is_some_and(|device| device.look()) {
             port.wake();
-            quiet_from = Instant::now();
+            (quiet_from, retry, looks) = (Instant::now(), RETRY, 0);
         }
         // A thread that was told that there is no room looks again.
         let is_starved = port.is_starved();
@@ -190,8 +201,23 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
         let (is_busy, may_wait_there) = device.map_or((false, true), Device::rest);
         if may_wait && may_wait_there {
             let from = Instant::now();
-            is_rung = sleep(port, (is_hasty || is_blind || is_busy).then_some(RETRY));
+            let woken = sleep(port, (is_hasty || is_blind || is_busy).then_some(retry));
+            is_rung = woken == Woken::Rung;
             patience.slept(from.elapsed(), is_rung);
+            looks = 0;
+            if woken == Woken::Late {
+                // Nothing has come, so there is no more of it to look for.
+                if is_crowded && !is_blind {
+                    retry = (2 * retry).min(RETRY_MOST);
+                }
+                continue;
+            }
+        } else if is_crowded {
+            looks += 1;
+            if looks > LOOKS {
+                looks = 0;
+                is_rung = wait(&mut [bell.poll_fd()], Some(RETRY)) == Woken::Rung;
+            }
         }
         quiet_from = Instant::now();
     }
@@ -204,18 +230,37 @@ fn end(port: &Port) {
     }
 }
 
-/// Sleeps until something comes or the time is over; whether the bell was rung.
-fn sleep(port: &Port, timeout: Option<Duration>) -> bool {
-    let bell = PollFd::new(&port.bell.file, PollFlags::IN);
-    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-    // An interrupted sleep is one that has ended.
+/// What ended a sleep.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Woken {
+    Rung,
+    /// The provider has something.
+    Told,
+    /// The time was over.
+    Late,
+}
+
+/// Sleeps until something comes or the time is over.
+fn sleep(port: &Port, timeout: Option<Duration>) -> Woken {
     let others = [port.endpoint.file(), port.device.as_ref().map(|device| device.file())];
-    let mut files = vec![bell];
+    let mut files = vec![port.bell.poll_fd()];
     files.extend(
         others.into_iter().flatten().map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN)),
     );
-    _ = poll(&mut files, timeout.as_ref());
-    files.first().is_some_and(|bell| !bell.revents().is_empty())
+    wait(&mut files, timeout)
+}
+
+/// Waits at files, the bell's first.
+fn wait(files: &mut [PollFd<'_>], timeout: Option<Duration>) -> Woken {
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    let ready = poll(files, timeout.as_ref());
+    let is_rung = files.first().is_some_and(|bell| !bell.revents().is_empty());
+    match ready {
+        Ok(0) => Woken::Late,
+        Ok(_) if is_rung => Woken::Rung,
+        // An interrupted sleep is one that has ended.
+        _ => Woken::Told,
+    }
 }
 
 /// Talks of keys, and takes part in the leaving of peers and of this rank; false if there is more

@@ -21,6 +21,8 @@ const HOSTS: [&str; 3] = ["10.97.0.1", "10.97.0.2", "10.97.0.3"];
 /// Longer than anything takes: what is there still is left behind.
 const HANG: Duration = Duration::from_secs(60);
 /// It has to be called by its whole path.
+/// Seconds that a host may be silent, where tests share CPUs.
+const PATIENT: &str = "600";
 const SSHD: &str = "/usr/sbin/sshd";
 
 /// Hosts, each with its sshd.
@@ -87,7 +89,7 @@ impl Network {
             "ListenAddress {host}\nHostKey {at}/host\nAuthorizedKeysFile {at}/user.pub\n\
              StrictModes no\nUsePAM no\nPidFile none\nPasswordAuthentication no\n\
              PermitRootLogin prohibit-password\nMaxStartups 100\n\
-             ClientAliveInterval 1\nClientAliveCountMax 2\n"
+             ClientAliveInterval 10\nClientAliveCountMax 2\n"
         );
         let config = write(self.folder.path(), &format!("sshd-{host}"), &text);
         // Where it separates its privileges.
@@ -172,7 +174,7 @@ fn a_job_computes_over_openssh_also_from_host_to_host() {
     let Some(network) = Network::make("heat") else { return };
     for fan_out in ["0", "1"] {
         let mut command = network.job();
-        command.args(["--fan-out", fan_out]);
+        command.args(["--fan-out", fan_out, "--host-timeout", PATIENT]);
         command.arg(built("examples/heat", "cargo build --examples")).args(["--size", "32"]);
         let output = command.output().unwrap();
         let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
@@ -184,10 +186,10 @@ fn a_job_computes_over_openssh_also_from_host_to_host() {
 
 /// A job that runs on, with a shell on each place; once all are ready something happens, which
 /// loses the second host.
-fn loses_the_second_host(of: &str, options: &[&str], happens: impl FnOnce(&Network)) {
+fn loses_the_second_host(of: &str, patience: &str, happens: impl FnOnce(&Network)) {
     let Some(network) = Network::make(of) else { return };
     let mut command = network.job();
-    command.args(options).args(["sh", "-c", "echo ready; sleep 1000"]);
+    command.args(["--host-timeout", patience, "sh", "-c", "echo ready; sleep 1000"]);
     let mut job = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut out = BufReader::new(job.stdout.take().unwrap());
     let mut line = String::new();
@@ -206,7 +208,7 @@ fn loses_the_second_host(of: &str, options: &[&str], happens: impl FnOnce(&Netwo
 
 #[test]
 fn a_session_of_sshd_that_is_killed_leaves_nothing() {
-    loses_the_second_host("session", &[], |network| {
+    loses_the_second_host("session", PATIENT, |network| {
         let daemon = Pid::from_child(&network.daemons[1]);
         let mut sessions = network.processes(1);
         sessions.retain(|(process, name)| name.starts_with("sshd") && *process != daemon);
@@ -217,5 +219,5 @@ fn a_session_of_sshd_that_is_killed_leaves_nothing() {
 
 #[test]
 fn a_host_whose_cable_is_pulled_ends_its_ranks() {
-    loses_the_second_host("cable", &["--host-timeout", "2"], |network| network.switch.cut(1));
+    loses_the_second_host("cable", "20", |network| network.switch.cut(1));
 }

@@ -27,9 +27,9 @@ const NUMBERS: &str = "ranks are numbered in a row, host by host; --bind and --m
 const FILES: &str = "--output-file 'log.{rank}' writes both streams of a rank to a file, \
                      'log.{rank}.{stream}' to one each ({rank} is %r and %t, {host} %h and %N); \
                      --tee prints them as well, --label and --timestamp mark lines";
-const COLON: &str = "a \":\" begins the next program of the job, whose number of ranks is missing: write \
-                     `: -n 1 PROGRAM`; one that is meant for the program itself needs `--` in \
-                     front of the program";
+const COLON: &str = "a \":\" begins the next program of the job, whose number of ranks is \
+                     missing: write `: -n 1 PROGRAM`; one that is meant for the program itself \
+                     needs `--` in front of the program";
 const EXPLAIN: &str = "--explain says what is decided, and why";
 
 /// Names without their dashes, of which people write one or two.

@@ -43,8 +43,8 @@
 //! recorded can be played again; a caller without the secret is refused, costs the launcher a
 //! bounded amount of memory, and does not disturb the job. Each frame behind the hello ends with a
 //! number and a checksum (`seal.rs`), by a key of the connection, the rank and the direction: one
-//! that was altered, made up or sent before is refused and counted, and where one is missing, or
-//! 100 were refused, the connection ends.
+//! that was altered, made up or sent before is refused and counted. The connection ends where one
+//! is missing or 100 were refused, and, of a rank, where one was altered or made up.
 //!
 //! # Which process notices what
 //!

@@ -571,7 +571,10 @@ impl Caller {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 // Its end is read, too.
-                Ok(0) | Err(_) => self.output.clear(),
+                Ok(0) | Err(_) => {
+                    self.output.clear();
+                    self.written = 0;
+                }
             }
         }
         if self.is_over {

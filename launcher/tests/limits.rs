@@ -130,7 +130,7 @@ fn a_machine_that_has_ipv6_alone_serves_there() {
     let serve = format!("serve --joins 1 --secret-file {secret} -n 2 --oversubscribe echo ran");
     let script = format!(
         "\"$0\" {serve} 2> {0}/said & serve=$!
-         until grep -q 'rma-run join' {0}/said; do sleep 0.01; done
+         timeout 60 sh -c 'until grep -q \"rma-run join\" {0}/said; do sleep 0.01; done' || exit 9
          port=$(sed -n 's/.*rma-run join [^ ]*:\\([0-9]*\\) .*/\\1/p' {0}/said)
          \"$0\" join \"[2001:db8::1]:$port\" --secret-file {secret} && wait $serve",
         folder.path().display()

@@ -31,7 +31,12 @@ fn run_with(options: &[&str], words: impl Alter, orders: impl Alter) -> Ran {
         rank_program()
     );
     let job = Running::start(&[options, &["--oversubscribe", "sh", "-c", &script]].concat());
-    let read = |pipe: &Path| std::fs::read_to_string(pipe).unwrap();
+    // Rank 1 may end before it writes there.
+    let read = |pipe: &Path| {
+        let output = Command::new("timeout").arg("60").arg("cat").arg(pipe).output().unwrap();
+        assert!(output.status.success(), "rank 1 does not start");
+        String::from_utf8(output.stdout).unwrap()
+    };
     let between = Between::new(read(&asked).trim(), words, orders);
     std::fs::write(&told, &between.address).unwrap();
     let ran = job.ran(b"");

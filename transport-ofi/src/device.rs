@@ -147,6 +147,15 @@ impl Device {
         Ok(())
     }
 
+    /// Has the watcher sleep at others only: the file of an endpoint that has ended may be readable
+    /// for ever.
+    pub(crate) fn unwatch(&self, endpoint: &Ends) {
+        if let Some(file) = endpoint.own_file() {
+            // It fails if it was done before.
+            _ = epoll::delete(&self.files, file);
+        }
+    }
+
     /// An endpoint for transfers, with so many slots of so many bytes.
     pub(crate) fn open(&self, size: (u32, usize)) -> Result<(Ends, Vec<Slot>), DeviceError> {
         let refused = |(call, errno)| DeviceError::System { call, errno };

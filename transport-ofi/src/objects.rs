@@ -126,7 +126,9 @@ unsafe impl Members for Membership {
                 return bell.ring();
             }
             (Leave::Leaving(_), _) => return,
-            (Leave::Left { .. }, _) => {}
+            // The watcher has told that it failed.
+            (Leave::Left { in_order: false }, _) => return,
+            (Leave::Left { in_order: true }, _) => {}
         }
         drop(leave);
         members.depart(outcome);

@@ -127,6 +127,7 @@ pub(crate) struct Port {
     ended: OnceLock<Failure>,
     /// Why the provider has refused a slot for what arrives; it is offered again.
     unfit: OnceLock<Failure>,
+    lacks_slots: AtomicBool,
     /// Messages without a tag of this job's, those that had come before, and those that did not
     /// arrive whole.
     foreign: AtomicU64,
@@ -205,6 +206,7 @@ impl Port {
             lost: AtomicU64::new(NO_RANK),
             ended: OnceLock::new(),
             unfit: OnceLock::new(),
+            lacks_slots: AtomicBool::new(false),
             foreign: AtomicU64::new(0),
             repeated: AtomicU64::new(0),
             broken: AtomicU64::new(0),
@@ -214,6 +216,8 @@ impl Port {
             due: AtomicBool::new(false),
             queried: Mutex::default(),
         };
+        // Until this rank has left in order (`Port::may_close`).
+        port.endpoint.stay_open(port.endpoint.is_delicate);
         // What the provider does not take now, later reads offer again.
         port.offer(&mut lock(&port.reading).rooms);
         port
@@ -240,6 +244,11 @@ impl Port {
         }
         // Most often no peer is.
         self.lost().is_some() && self.met(peer).is_some_and(|peer| peer.lost.get().is_some())
+    }
+
+    /// Whether no peer is reached any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.get().is_some()
     }
 
     /// Whether there is no peer to be told anything: it was lost, has left or has failed.
@@ -440,8 +449,9 @@ impl Port {
             count += 1;
             self.handled.fetch_add(1, Release);
             if let Err(Full(slot, failure)) = self.endpoint.receive(slot) {
-                failure.into_iter().for_each(|failure| _ = self.unfit.set(failure));
+                failure.into_iter().for_each(|failure| self.note_unfit(failure));
                 lock(&self.reading).rooms.push(slot);
+                self.lacks_slots.store(true, Release);
             }
         }
         // Threads that sleep, the agent among them, do not wait for this one's next call.
@@ -585,15 +595,43 @@ impl Port {
     fn offer(&self, rooms: &mut Vec<Slot>) {
         while let Some(slot) = rooms.pop() {
             if let Err(Full(slot, failure)) = self.endpoint.receive(slot) {
-                failure.into_iter().for_each(|failure| _ = self.unfit.set(failure));
-                return rooms.push(slot);
+                failure.into_iter().for_each(|failure| self.note_unfit(failure));
+                rooms.push(slot);
+                return self.lacks_slots.store(true, Release);
             }
+        }
+        self.lacks_slots.store(false, Release);
+    }
+
+    /// Whether slots for what arrives are to be offered again: the provider tells of no messages
+    /// for which it has none.
+    pub(crate) fn lacks_slots(&self) -> bool {
+        self.lacks_slots.load(Acquire)
+    }
+
+    fn note_unfit(&self, failure: Failure) {
+        let Failure { call, code, .. } = &failure;
+        let text = format!(
+            "rank {}: the provider refuses slots for messages ({call}, error {code}), which are \
+             offered again; see FI_LOG_LEVEL=warn",
+            self.rank.0
+        );
+        if self.unfit.set(failure).is_ok() {
+            self.members.note(&text);
         }
     }
 
     /// The endpoint has ended: all peers are lost, those that it will have to do with among them.
     fn end(&self, failure: Failure) {
-        let Ok(()) = self.ended.set(failure.clone()) else { return };
+        let Failure { call, code, .. } = &failure;
+        let text = format!(
+            "rank {}: the network ended ({call}, error {code}), so this rank fails; see \
+             FI_LOG_LEVEL=warn, or take another by --provider NAME",
+            self.rank.0
+        );
+        let Ok(()) = self.ended.set(failure) else { return };
+        self.members.note(&text);
+        self.bell.ring();
         // Threads that wait for any rank hear of that at once.
         for peer in (0..self.size()).map(WorldRank).filter(|peer| *peer != self.rank) {
             if self.members.peer_state(peer) == PeerState::Alive {
@@ -606,10 +644,11 @@ impl Port {
 
     /// What was sent to a peer has not arrived there. One that has left does not need it.
     fn lose(&self, peer: WorldRank, failure: Failure) {
-        if self.members.peer_state(peer) != PeerState::Alive {
-            return;
-        }
         let its = self.peer(peer);
+        if self.members.peer_state(peer) != PeerState::Alive {
+            // Its process may have ended: it waits for no farewell any more.
+            return its.heard.store(true, Release);
+        }
         if its.lost.set(failure).is_ok() {
             _ = self.lost.compare_exchange(NO_RANK, peer.0.into(), AcqRel, Relaxed);
             // Threads that wait for it hear of that at once.

@@ -9,7 +9,7 @@ use crate::sys::{Caps, Endpoint, Full, Opened, Passive, Slot, here};
 use crate::watcher::{Bell, FAREWELL};
 use rma_core::transport::{ImportError, Members, Outcome, PeerState, SubmitError, WorldRank};
 use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 pub(super) const ONE: WorldRank = WorldRank(0);
@@ -88,20 +88,38 @@ fn a_rank_that_sent_something_can_be_answered_at_once() {
     assert_eq!(other.troubles(), "; the addresses of 1 of 2 ranks are known");
 }
 
+/// Peers that are as a test says.
+struct Said(Mutex<PeerState>);
+
+// SAFETY: what a test says of ranks that are no processes.
+unsafe impl Members for Said {
+    fn peer_state(&self, _: WorldRank) -> PeerState {
+        *lock(&self.0)
+    }
+
+    fn failed(&self) -> Option<WorldRank> {
+        None
+    }
+
+    fn depart(&self, _: Outcome) {}
+}
+
 /// Where no message may come meanwhile, an endpoint is closed when both ends have left, and have
-/// heard that of each other.
+/// heard that of each other; also where the job says of both that they have left.
 #[test]
 fn a_peer_that_sent_something_and_stays_keeps_an_endpoint_open() {
-    let Some(one) = port(ONE, true) else { return };
-    let Some(other) = port(OTHER, true) else { return };
+    let Some(mut one) = port(ONE, true) else { return };
+    let Some(mut other) = port(OTHER, true) else { return };
     assert!(other.book.learn(ONE, one.endpoint.address()));
     if !one.endpoint.is_delicate {
         return assert_eq!(one.may_close(), Some(true));
     }
+    let said = [(); 2].map(|()| Arc::new(Said(Mutex::new(PeerState::Alive))));
+    (one.members, other.members) = (said[0].clone(), said[1].clone());
     assert_eq!(one.may_close(), None, "it stays");
     for port in [&one, &other] {
         *lock(&port.leave) = Leave::Left { in_order: true };
-        assert_eq!(port.may_close(), Some(true), "it has had to do with nobody");
+        assert_eq!(port.may_close(), Some(false), "a peer may send its first message");
     }
     let mut came = 0;
     let mut poll = || {
@@ -114,20 +132,34 @@ fn a_peer_that_sent_something_and_stays_keeps_an_endpoint_open() {
         other.send(ONE, b"sent", b"").is_ok()
     });
     until(|| poll() == 1);
-    assert_eq!(one.may_close(), Some(false), "it has not said that it leaves");
+    said.iter().for_each(|said| *lock(&said.0) = PeerState::Departed);
+    assert_eq!(one.may_close(), Some(false), "the peer has not said that it leaves");
     until(|| {
         poll();
-        assert_eq!(other.may_close(), Some(false), "nobody has answered");
+        assert_eq!(other.may_close(), Some(false), "no answer has come");
         one.peer(OTHER).of_all.load(Acquire) == 1
     });
     until(|| {
         poll();
-        one.answer_farewells() && other.may_close() == Some(true)
+        one.may_close() == Some(true) && other.may_close() == Some(true)
     });
+    assert!(one.peer(OTHER).answered.load(Acquire) && other.peer(ONE).heard.load(Acquire));
+    *lock(&said[0].0) = PeerState::Failed;
+    assert_eq!(one.may_close(), None, "of a peer that has failed nothing is known");
+}
+
+/// A peer that has left is not reached, as its process has ended: it waits for no farewell.
+#[test]
+fn a_farewell_that_does_not_arrive_is_not_waited_for() {
+    let Some(mut one) = port(ONE, true) else { return };
+    let said = Arc::new(Said(Mutex::new(PeerState::Departed)));
+    one.members = said;
+    *lock(&one.leave) = Leave::Left { in_order: true };
+    one.peer(OTHER).sent.store(1, Release);
+    let may_close = if one.endpoint.is_delicate { Some(false) } else { Some(true) };
+    assert_eq!(one.may_close(), may_close);
+    one.lose(OTHER, nowhere("a test"));
     assert_eq!(one.may_close(), Some(true));
-    one.peer(OTHER).lost.set(nowhere("a test")).unwrap();
-    one.lost.store(OTHER.0.into(), Release);
-    assert_eq!(one.may_close(), None, "of a lost peer nothing is known");
 }
 
 #[test]

@@ -447,6 +447,7 @@ impl Told {
     /// closed when another one is needed.
     fn end_slots(&mut self, device: &Device, channel: &mut Channel) -> bool {
         let Some(why) = channel.ended.clone() else { return false };
+        device.unwatch(&channel.endpoint);
         let (under_way, waiting) = channel.flights.take_all();
         channel.kept += under_way.len();
         let waiting = waiting.into_iter().map(|(slot, waiting)| {

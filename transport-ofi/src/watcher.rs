@@ -147,11 +147,10 @@ impl Bell {
 /// What the watcher's thread runs.
 pub(crate) fn watch(port: &Port, is_crowded: bool) {
     let bell = &*port.bell;
-    let mut patience = Patience::new(is_crowded);
+    let mut rest = Rest { is_crowded, patience: Patience::new(is_crowded), retry: RETRY, looks: 0 };
     let (mut polls, mut farewell, mut linger, mut last) = (0, None, None, None);
     let mut is_rung = true;
     let mut quiet_from = Instant::now();
-    let (mut retry, mut looks) = (RETRY, 0);
     loop {
         let polled = port.polls.load(Relaxed);
         if polled != polls && !bell.is_wanted() {
@@ -162,17 +161,22 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
         polls = polled;
         if std::mem::take(&mut is_rung) || bell.rung.load(SeqCst) {
             bell.answer();
+            rest.disturb();
         }
         let Brought { news, room } = port.read();
         let device = port.device.as_deref();
         if news | device.is_some_and(|device| device.look()) {
             port.wake();
-            (quiet_from, retry, looks) = (Instant::now(), RETRY, 0);
+            rest.disturb();
+            quiet_from = Instant::now();
         }
         // A thread that was told that there is no room looks again.
         let is_starved = port.is_starved();
         if room || is_starved {
             port.fed();
+        }
+        if room {
+            rest.disturb();
         }
         let is_settled = tend(port, &mut farewell);
         let is_over = bell.over.load(Acquire);
@@ -191,43 +195,66 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
         }
         // No thread computes where this one looks if a thread of the rank sleeps. To ask whether
         // the files may be waited at takes several times as long as to read.
-        if bell.is_parked() && quiet_from.elapsed() < patience.span() {
+        if bell.is_parked() && quiet_from.elapsed() < rest.patience.span() {
             continue;
         }
         // What the provider has taken and not sent, it may not tell of either.
-        let is_hasty = is_starved || !is_settled || is_over || !port.is_idle();
+        let is_hasty =
+            is_starved || !is_settled || is_over || !port.is_idle() || port.lacks_slots();
+        let woken = rest.take(port, is_hasty);
+        is_rung = woken == Woken::Rung;
+        // Where nothing has come, there is no more of it to look for.
+        if woken != Woken::Late {
+            quiet_from = Instant::now();
+        }
+    }
+}
+
+/// How the watcher sleeps.
+struct Rest {
+    is_crowded: bool,
+    patience: Patience,
+    /// How long, where the provider does not tell of everything.
+    retry: Duration,
+    /// How often it has looked since the provider might be waited at.
+    looks: u32,
+}
+
+impl Rest {
+    /// Something has come, or the rank has rung.
+    fn disturb(&mut self) {
+        (self.retry, self.looks) = (RETRY, 0);
+    }
+
+    /// Sleeps, if the provider may be waited at.
+    fn take(&mut self, port: &Port, is_hasty: bool) -> Woken {
         let is_blind = port.endpoint.file().is_none();
         let may_wait = port.endpoint.may_wait();
+        let device = port.device.as_deref();
         let (is_busy, may_wait_there) = device.map_or((false, true), Device::rest);
         if may_wait && may_wait_there {
             let from = Instant::now();
-            let woken = sleep(port, (is_hasty || is_blind || is_busy).then_some(retry));
-            is_rung = woken == Woken::Rung;
-            patience.slept(from.elapsed(), is_rung);
-            looks = 0;
-            if woken == Woken::Late {
-                // Nothing has come, so there is no more of it to look for.
-                if is_crowded && !is_blind {
-                    retry = (2 * retry).min(RETRY_MOST);
-                }
-                continue;
+            let woken = sleep(port, (is_hasty || is_blind || is_busy).then_some(self.retry));
+            self.patience.slept(from.elapsed(), woken == Woken::Rung);
+            self.looks = 0;
+            if woken == Woken::Late && self.is_crowded && !is_blind {
+                self.retry = (2 * self.retry).min(RETRY_MOST);
             }
-        } else if is_crowded {
-            looks += 1;
-            if looks > LOOKS {
-                looks = 0;
-                is_rung = wait(&mut [bell.poll_fd()], Some(RETRY)) == Woken::Rung;
-            }
+            return woken;
         }
-        quiet_from = Instant::now();
+        self.looks += 1;
+        if !self.is_crowded || self.looks <= LOOKS {
+            return Woken::Told;
+        }
+        self.looks = 0;
+        wait(&mut [port.bell.poll_fd()], Some(RETRY))
     }
 }
 
 /// The rank takes no more messages: its endpoint is closed, or stays as it is.
 fn end(port: &Port) {
-    if port.may_close() != Some(true) || !port.is_idle() && port.endpoint.is_delicate {
-        port.endpoint.stay_open();
-    }
+    let may_close = port.may_close() == Some(true) && port.is_idle();
+    port.endpoint.stay_open(port.endpoint.is_delicate && !may_close);
 }
 
 /// What ended a sleep.
@@ -272,6 +299,13 @@ fn tend(port: &Port, deadline: &mut Option<Instant>) -> bool {
         is_settled = false;
     }
     let mut leave = lock(&port.leave);
+    // Peers that wait for this rank hear that it cannot be reached, whatever it computes.
+    if port.has_ended() && !matches!(*leave, Leave::Left { .. }) {
+        *leave = Leave::Left { in_order: false };
+        drop(leave);
+        port.members.depart(Outcome::Failed);
+        return is_settled;
+    }
     let Leave::Leaving(outcome) = *leave else { return is_settled };
     let until = *deadline.get_or_insert_with(|| Instant::now() + port.farewell);
     let have_heard = port.say_farewell();

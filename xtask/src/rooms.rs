@@ -185,6 +185,11 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
     },
     Exception {
         rule: "global",
+        path: "rma-core/src/memory/transaction.rs",
+        reason: "whether transactions of the machine fail is the same for all ranks of a process",
+    },
+    Exception {
+        rule: "global",
         path: "transport-ofi/src/sys/alias.rs",
         reason: "one file without content stands in for memory of all ranks of a process (ADR 56)",
     },

@@ -10,7 +10,7 @@ use super::managed::Guarded;
 use super::{Fate, Job};
 use crate::seal::{self, Opener};
 use crate::start::StartError;
-use crate::wire::{FRAME_MAX, FromLauncher};
+use crate::wire::{self, FRAME_MAX, FromLauncher};
 
 /// What the launcher says next. What is refused on the way is counted, and told of once.
 pub(super) fn hear(stream: &TcpStream, opener: &mut Opener, rank: u32) -> io::Result<FromLauncher> {
@@ -76,13 +76,10 @@ pub(super) struct End {
 
 impl End {
     pub(super) fn of(is_cut: &Arc<AtomicBool>, job: &Job, managed: Option<&Arc<Guarded>>) -> End {
-        let mut lost = Vec::new();
-        if managed.is_some() {
-            // Rank 0 tells of other hosts, which serves.
-            let here = job.here();
-            lost.extend([0..here.start, here.end..job.size]);
-            lost.retain(|ranks| !ranks.is_empty());
-        }
+        // The agent tells of other hosts, or rank 0, which serves.
+        let here = job.here();
+        let mut lost = vec![0..here.start, here.end..job.size];
+        lost.retain(|ranks| !ranks.is_empty());
         End { is_cut: Arc::clone(is_cut), lost, managed: managed.cloned() }
     }
 }
@@ -103,6 +100,13 @@ impl Ear {
         let listen = move || {
             let is_over = loop {
                 let said = hear(&stream, &mut opener, rank);
+                if let Err(error) = &said
+                    && !wire::is_end(error)
+                {
+                    // Standard error may have no reader any more.
+                    let _ =
+                        writeln!(io::stderr(), "rma: rank {rank} has lost its launcher: {error}");
+                }
                 let mut news = its.lock().unwrap_or_else(PoisonError::into_inner);
                 match said {
                     Ok(FromLauncher::Gone { first, count, fate }) => {

@@ -249,21 +249,32 @@ impl FromRank {
     /// What it says next; `None` if that is nothing, or cannot be understood.
     async fn next(&mut self, shared: &Shared) -> Option<ToLauncher> {
         loop {
-            let body = read_body(&mut self.from, FRAME_MAX + SEAL).await.ok()?;
+            let body = match read_body(&mut self.from, FRAME_MAX + SEAL).await {
+                Ok(body) => body,
+                Err(error) => return self.lose(shared, &error),
+            };
             let message = self.opener.open(&body);
             if let Some(note) = self.opener.note(&mut self.refused) {
                 shared.tell(Input::Note(format!("rank {}: {note}", self.rank)));
             }
             match message {
                 Ok(None) => {}
-                Ok(Some(message)) => return wire::decode(message).ok(),
-                Err(error) => {
-                    let text = format!("rank {} is not heard any more: {error}", self.rank);
-                    shared.tell(Input::Note(text));
-                    return None;
-                }
+                Ok(Some(message)) => match wire::decode(message) {
+                    Ok(message) => return Some(message),
+                    Err(error) => return self.lose(shared, &error),
+                },
+                Err(error) => return self.lose(shared, &error),
             }
         }
+    }
+
+    /// Says why, unless the connection has just ended.
+    fn lose(&self, shared: &Shared, error: &io::Error) -> Option<ToLauncher> {
+        if !wire::is_end(error) {
+            let text = format!("rank {} is not heard any more: {error}", self.rank);
+            shared.tell(Input::Note(text));
+        }
+        None
     }
 }
 

@@ -38,6 +38,14 @@ const UNIVERSE_VAR: &str = "FI_UNIVERSE_SIZE";
 /// has started.
 const OTHER_PMI: [&str; 4] = ["PMI_PORT", "PMI_ID", "PMI_JOBID", "PMI_SPAWNED"];
 
+/// For how many endpoints of peers libfabric makes room; by itself for 256, which some devices do
+/// not have. A rank has one for each of its threads that communicate.
+fn universe_of(ranks: u32) -> u32 {
+    const ITSELF: u32 = 256;
+    const THREADS: u32 = 8;
+    ranks.max(ranks.saturating_mul(THREADS).min(ITSELF))
+}
+
 /// The same for all ranks.
 pub(super) struct Common {
     /// The job's name.
@@ -168,10 +176,8 @@ impl Starter {
         if let Some(dir) = &program.dir {
             command.current_dir(dir);
         }
-        // libfabric makes room for so many peers; by itself for 256, which some devices do not
-        // have.
         if std::env::var_os(UNIVERSE_VAR).is_none() {
-            command.env(UNIVERSE_VAR, spec.ranks.to_string());
+            command.env(UNIVERSE_VAR, universe_of(spec.ranks).to_string());
         }
         for (name, value) in &program.env {
             match value {

@@ -18,13 +18,13 @@ const PATIENCE: u32 = 8;
 const AGAIN: u32 = 64;
 
 /// Those of this process.
-static FAILURES: Failures = Failures(AtomicU32::new(0));
+static FAILURES: AtomicFailures = AtomicFailures(AtomicU32::new(0));
 
 /// How many have failed since the last that did not; from [`PATIENCE`] on, how many might have been
 /// tried as well. Threads that count at once may lose some: nothing but time hangs on it.
-struct Failures(AtomicU32);
+struct AtomicFailures(AtomicU32);
 
-impl Failures {
+impl AtomicFailures {
     #[inline(always)]
     fn allow_another(&self) -> bool {
         let failed = self.0.load(Relaxed);
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn what_fails_is_done_without_for_a_while() {
-        let failures = Failures(AtomicU32::new(0));
+        let failures = AtomicFailures(AtomicU32::new(0));
         let allowed = |times: u32| (0..times).filter(|_| failures.allow_another()).count();
         assert_eq!(allowed(100), 100);
         (1..PATIENCE).for_each(|_| failures.note(false));

@@ -17,7 +17,7 @@ impl Port {
                 continue;
             }
             let is_gone = self.is_gone(rank);
-            if is_gone && !self.endpoint.is_delicate {
+            if is_gone && !self.lingers(rank) {
                 continue;
             }
             all &= is_gone;
@@ -48,6 +48,16 @@ impl Port {
         })
     }
 
+    /// Whether a peer that has left in order may still wait to hear of this rank: its endpoint is
+    /// closed when neither has anything to say.
+    fn lingers(&self, rank: WorldRank) -> bool {
+        let has_left = || match self.members.peer_state(rank) {
+            PeerState::Departed | PeerState::Holding => true,
+            PeerState::Alive | PeerState::Failed => false,
+        };
+        self.endpoint.is_delicate && !self.is_lost(rank) && has_left()
+    }
+
     /// Answers peers that leave, all of whose messages have arrived; those that are gone already
     /// ask no more. Says whether all were.
     pub(crate) fn answer_farewells(&self) -> bool {
@@ -59,18 +69,19 @@ impl Port {
             }
             let is_gone = self.is_gone(rank);
             let is_all_here = peer.came.load(Acquire) >= of_all;
-            let is_answered = is_gone || is_all_here && self.say_heard(rank, &peer);
+            let is_answered =
+                is_gone && !self.lingers(rank) || is_all_here && self.say_heard(rank, &peer);
             if is_answered {
                 peer.answered.store(true, Release);
             }
-            all &= is_answered;
+            all &= is_answered || is_gone;
         }
         all
     }
 
-    /// Whether the endpoint may be closed, where no message may come meanwhile: this rank and each
-    /// peer that it has had to do with have said that they leave, and heard that of the other.
-    /// `None` if it never may: a peer has failed, or this rank, and says nothing.
+    /// Whether the endpoint may be closed, where no message may come meanwhile: all ranks have
+    /// left, and this one and each that it has had to do with have heard that of each other. `None`
+    /// if it never may: a peer has failed, or this rank, and says nothing.
     pub(crate) fn may_close(&self) -> Option<bool> {
         if !self.endpoint.is_delicate {
             return Some(true);
@@ -80,11 +91,18 @@ impl Port {
         }
         // Also to those that have left meanwhile: they wait for that.
         self.say_farewell();
+        self.answer_farewells();
         let mut may_close = true;
-        for (rank, peer) in self.known() {
-            if self.is_lost(rank) || self.members.peer_state(rank) == PeerState::Failed {
-                return None;
+        for rank in (0..self.size()).map(WorldRank).filter(|rank| *rank != self.rank) {
+            match self.members.peer_state(rank) {
+                _ if self.is_lost(rank) => return None,
+                PeerState::Failed => return None,
+                // It may send its first message.
+                PeerState::Alive => may_close = false,
+                PeerState::Departed | PeerState::Holding => {}
             }
+        }
+        for (_, peer) in self.known() {
             let has_left = peer.came.load(Acquire) == 0 || peer.answered.load(Acquire);
             let has_heard = peer.sent.load(Acquire) == 0 || peer.heard.load(Acquire);
             may_close &= has_left && has_heard;

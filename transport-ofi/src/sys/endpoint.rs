@@ -424,9 +424,13 @@ impl Endpoint {
     /// What can be waited at, if the provider has such a thing.
     pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
         // Of one that has ended it may be readable for ever.
-        let file = self.file.filter(|_| !self.has_ended());
+        self.own_file().filter(|_| !self.has_ended())
+    }
+
+    /// The same, also if it has ended.
+    pub(crate) fn own_file(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: the provider's, open as long as the queue is.
-        file.map(|file| unsafe { BorrowedFd::borrow_raw(file) })
+        self.file.map(|file| unsafe { BorrowedFd::borrow_raw(file) })
     }
 
     /// Whether the file may be waited at: asked each time before; if not, there is something to

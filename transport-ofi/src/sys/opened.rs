@@ -242,9 +242,9 @@ impl Passive {
         Self { endpoint, remains: ManuallyDrop::default(), is_delicate, stays_open }
     }
 
-    /// Has it, and what it may touch, stay as long as the process.
-    pub(crate) fn stay_open(&self) {
-        self.stays_open.store(true, Relaxed);
+    /// Whether it, and what it may touch, is to stay as long as the process.
+    pub(crate) fn stay_open(&self, stays: bool) {
+        self.stays_open.store(stays, Relaxed);
     }
 }
 

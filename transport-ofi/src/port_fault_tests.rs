@@ -1,13 +1,14 @@
 //! Faults that a rank's port meets, on a libfabric that is pretended, and on tcp where that is.
 
-use super::tests::{KEY, ONE, OTHER, port_of, until};
-use super::{Port, SLOT_BYTES};
+use super::tests::{KEY, ONE, OTHER, Said, port_of, until};
+use super::{Leave, Port, SLOT_BYTES, lock};
 use crate::frame::{Header, Kind};
 use crate::seal::{JobKey, Sealer};
 use crate::sys::pretended::{Does, Script, library, records};
 use crate::sys::{Caps, Full, Opened, here};
+use crate::watcher::tend;
 use crate::{Wanted, choose};
-use rma_core::transport::SubmitError;
+use rma_core::transport::{Outcome, PeerState, SubmitError};
 
 /// The port of rank 0 of two on a provider that is pretended, which knows where the other is.
 fn pretended() -> (Port, &'static Script) {
@@ -41,9 +42,12 @@ fn message(sealer: &mut Sealer, text: &[u8]) -> Vec<u8> {
 /// Nothing that was sent is told of, so no peer is waited for, whether it was talked to or not.
 #[test]
 fn an_overrun_queue_is_the_end_of_all_peers() {
-    let (port, script) = pretended();
+    let (mut port, script) = pretended();
+    let said = Said::new(PeerState::Alive);
+    port.members = said.clone();
     assert_eq!(port.send(OTHER, b"a", b""), Ok(()));
     assert!(!port.is_lost(OTHER));
+    assert!(tend(&port, &mut None) && lock(&said.departed).is_none());
     script.overrun(Does::Send, 268);
     assert!(port.read().news, "threads that wait look again");
     assert!(port.is_lost(OTHER) && !port.is_lost(ONE));
@@ -54,6 +58,10 @@ fn an_overrun_queue_is_the_end_of_all_peers() {
     // It may leave: no rank is to be told.
     assert!(port.answer_farewells() && port.say_farewell() && port.talk_of_keys());
     assert!(!port.read().news);
+    // Its own memory and messages are not reached either: peers hear of that.
+    assert!(tend(&port, &mut None));
+    assert_eq!(*lock(&said.departed), Some(Outcome::Failed));
+    assert!(matches!(*lock(&port.leave), Leave::Left { in_order: false }));
 }
 
 #[test]
@@ -94,8 +102,10 @@ fn slots_that_are_refused_are_told_and_offered_again() {
     script.arrive(&message(&mut sealer, b"one"));
     let rooms = script.begun(Does::Receive);
     script.refuse(Does::Receive, libc::ENOMEM);
+    assert!(!port.lacks_slots());
     assert_eq!(polled(&port), [b"one"]);
     assert_eq!(script.begun(Does::Receive), rooms);
+    assert!(port.lacks_slots(), "the watcher looks again, also if nothing comes");
     let why = "no room: fi_recv failed (error 12)";
     assert!(port.troubles().contains(why), "{}", port.troubles());
     script.refuse(Does::Receive, libc::EAGAIN);
@@ -103,6 +113,7 @@ fn slots_that_are_refused_are_told_and_offered_again() {
     script.refuse(Does::Read, libc::EAGAIN);
     port.read();
     assert_eq!(script.begun(Does::Receive), rooms + 1);
+    assert!(!port.lacks_slots());
 }
 
 /// A message that is longer than any of the job, of an end that is no rank's: the next is taken.

@@ -89,19 +89,31 @@ fn a_rank_that_sent_something_can_be_answered_at_once() {
 }
 
 /// Peers that are as a test says.
-struct Said(Mutex<PeerState>);
+pub(super) struct Said {
+    state: Mutex<PeerState>,
+    /// How this rank has left.
+    pub(super) departed: Mutex<Option<Outcome>>,
+}
+
+impl Said {
+    pub(super) fn new(state: PeerState) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(state), departed: Mutex::default() })
+    }
+}
 
 // SAFETY: what a test says of ranks that are no processes.
 unsafe impl Members for Said {
     fn peer_state(&self, _: WorldRank) -> PeerState {
-        *lock(&self.0)
+        *lock(&self.state)
     }
 
     fn failed(&self) -> Option<WorldRank> {
         None
     }
 
-    fn depart(&self, _: Outcome) {}
+    fn depart(&self, outcome: Outcome) {
+        *lock(&self.departed) = Some(outcome);
+    }
 }
 
 /// Where no message may come meanwhile, an endpoint is closed when both ends have left, and have
@@ -114,7 +126,7 @@ fn a_peer_that_sent_something_and_stays_keeps_an_endpoint_open() {
     if !one.endpoint.is_delicate {
         return assert_eq!(one.may_close(), Some(true));
     }
-    let said = [(); 2].map(|()| Arc::new(Said(Mutex::new(PeerState::Alive))));
+    let said = [(); 2].map(|()| Said::new(PeerState::Alive));
     (one.members, other.members) = (said[0].clone(), said[1].clone());
     assert_eq!(one.may_close(), None, "it stays");
     for port in [&one, &other] {
@@ -132,7 +144,7 @@ fn a_peer_that_sent_something_and_stays_keeps_an_endpoint_open() {
         other.send(ONE, b"sent", b"").is_ok()
     });
     until(|| poll() == 1);
-    said.iter().for_each(|said| *lock(&said.0) = PeerState::Departed);
+    said.iter().for_each(|said| *lock(&said.state) = PeerState::Departed);
     assert_eq!(one.may_close(), Some(false), "the peer has not said that it leaves");
     until(|| {
         poll();
@@ -144,7 +156,7 @@ fn a_peer_that_sent_something_and_stays_keeps_an_endpoint_open() {
         one.may_close() == Some(true) && other.may_close() == Some(true)
     });
     assert!(one.peer(OTHER).answered.load(Acquire) && other.peer(ONE).heard.load(Acquire));
-    *lock(&said[0].0) = PeerState::Failed;
+    *lock(&said[0].state) = PeerState::Failed;
     assert_eq!(one.may_close(), None, "of a peer that has failed nothing is known");
 }
 
@@ -152,8 +164,7 @@ fn a_peer_that_sent_something_and_stays_keeps_an_endpoint_open() {
 #[test]
 fn a_farewell_that_does_not_arrive_is_not_waited_for() {
     let Some(mut one) = port(ONE, true) else { return };
-    let said = Arc::new(Said(Mutex::new(PeerState::Departed)));
-    one.members = said;
+    one.members = Said::new(PeerState::Departed);
     *lock(&one.leave) = Leave::Left { in_order: true };
     one.peer(OTHER).sent.store(1, Release);
     let may_close = if one.endpoint.is_delicate { Some(false) } else { Some(true) };

@@ -292,7 +292,7 @@ fn wait(files: &mut [PollFd<'_>], timeout: Option<Duration>) -> Woken {
 
 /// Talks of keys, and takes part in the leaving of peers and of this rank; false if there is more
 /// to do soon.
-fn tend(port: &Port, deadline: &mut Option<Instant>) -> bool {
+pub(crate) fn tend(port: &Port, deadline: &mut Option<Instant>) -> bool {
     let mut is_settled = port.talk_of_keys();
     if port.due.swap(false, Relaxed) && !port.answer_farewells() {
         port.due.store(true, Release);

@@ -47,7 +47,10 @@ pub(super) fn port_of(opened: &Opened, its: (WorldRank, JobKey), is_asked: bool)
     let query = Box::new(move |_| is_asked);
     let book = Arc::new(Book::new((2, endpoint.address().len()), query, waker.clone()));
     let bells = (Arc::new(Bell::new().unwrap()), waker);
-    Port::new((endpoint, slots), its, book, Arc::new(Alive), bells, (None, FAREWELL))
+    let port = Port::new((endpoint, slots), its, book, Arc::new(Alive), bells, (None, FAREWELL));
+    // No watcher looks whether it may be closed.
+    port.endpoint.stay_open(false);
+    port
 }
 
 /// Repeats `attempt` until it says that it is done.

@@ -7,9 +7,11 @@ use rma::{
     Assert, Error, OnStorage, PersistError, PersistentCode, PersistentHints, PersistentMemory,
     Rank, RmaError, Root, StorageHints, Universe, Window,
 };
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
 const PAGE: usize = 4096;
@@ -366,4 +368,30 @@ fn power_cut_behind_a_sync() {
         }
     }
     assert!(cuts > 20 && synced > 20, "{cuts} cuts, {synced} files were synchronised");
+}
+
+/// Ranks whose program lies on a disk that answers nothing do not start, and `rma-run` goes on: it
+/// tells of that, and hears signals.
+#[test]
+fn a_program_on_a_disk_that_stands_still_makes_no_launcher_deaf() {
+    let test = "a_program_on_a_disk_that_stands_still_makes_no_launcher_deaf";
+    if !in_namespace(test) {
+        return;
+    }
+    let Some(disk) = Disk::mount(test, &[]) else { return };
+    let program = disk.path().join("program");
+    std::fs::copy("/bin/true", &program).unwrap();
+    let this = std::env::current_exe().unwrap();
+    let launcher = this.parent().and_then(Path::parent).unwrap().join("rma-run");
+    let mut command = Command::new(launcher);
+    command.args(["--kill-after", "1", "-n", "2"]).arg(&program).stderr(Stdio::piped());
+    disk.stand_still();
+    let mut job = command.spawn().expect("cargo build -p rma-launcher");
+    let mut said = BufReader::new(job.stderr.take().unwrap()).lines();
+    let first = said.next().unwrap().unwrap();
+    assert!(first.contains("0 of 2 ranks are started; rank 0 is next"), "{first}");
+    kill_process(Pid::from_child(&job), Signal::TERM).unwrap();
+    let rest: Vec<_> = said.map_while(Result::ok).collect();
+    assert_eq!(job.wait().unwrap().code(), Some(143), "{rest:?}");
+    assert!(rest.iter().any(|line| line.contains("the job was ended by SIGTERM")), "{rest:?}");
 }

@@ -2,6 +2,7 @@
 //! and detaches all that is left, however the test ends.
 #![allow(dead_code)] // each test uses a part of it
 
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
@@ -148,6 +149,15 @@ impl Disk {
         (hit != "nothing").then(|| hit.to_owned())
     }
 
+    /// It answers nothing, until [`go_on`](Self::go_on).
+    pub(crate) fn stand_still(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::STOP).unwrap();
+    }
+
+    pub(crate) fn go_on(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::CONT).unwrap();
+    }
+
     /// Cuts the power, and mounts what is left.
     pub(crate) fn cut(&mut self, seed: u64) {
         assert_eq!(self.order(&format!("cut {seed}")), "ok");
@@ -156,6 +166,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
+        self.go_on();
         // It unmounts, and ends.
         self.tell = None;
         let ended = self.child.wait();

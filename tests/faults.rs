@@ -8,7 +8,9 @@ use rma::{
     Rank, RmaError, Root, StorageHints, Universe, Window,
 };
 use rustix::process::{Pid, Signal, kill_process};
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -379,8 +381,14 @@ fn a_program_on_a_disk_that_stands_still_makes_no_launcher_deaf() {
         return;
     }
     let Some(disk) = Disk::mount(test, &[]) else { return };
-    let program = disk.path().join("program");
-    std::fs::copy("/bin/true", &program).unwrap();
+    let [other, program] = ["other", "program"].map(|name| disk.path().join(name));
+    for path in [&other, &program] {
+        std::fs::copy("/bin/true", path).unwrap();
+        // The system keeps what the disk says of it, and asks no more before it is opened.
+        std::fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+    // The disk does not know who may do what, which the system hears once.
+    rustix::fs::access(&other, rustix::fs::Access::EXEC_OK).unwrap();
     let this = std::env::current_exe().unwrap();
     let launcher = this.parent().and_then(Path::parent).unwrap().join("rma-run");
     let mut command = Command::new(launcher);

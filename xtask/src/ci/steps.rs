@@ -27,7 +27,8 @@ pub(super) struct Need {
     pub(super) remedy: &'static str,
 }
 
-/// One run of cargo in the root of the workspace.
+/// One run of cargo in the root of the workspace. Those that test crates of it name all of it
+/// (`--workspace`): with other features, what they stand on would be built once more.
 #[derive(Clone, Copy)]
 pub(super) struct Run {
     /// Arguments; `TARGET/` at the start of one stands for the target folder, `FRESH/` for an empty
@@ -98,9 +99,10 @@ const MIRI_LEAKING: &[(&str, &str)] = &[
 macro_rules! crashes {
     ($trials:literal) => {
         &[
-            cargo(&["build", "--example", "disk"]),
+            cargo(&["build", "--workspace", "--example", "disk"]),
             cargo(&[
                 "test",
+                "--workspace",
                 "--test",
                 "persistent_killed",
                 "--test",
@@ -175,11 +177,10 @@ pub(super) const STEPS: &[Step] = &[
         // `test` runs it with threads over `tcp` alone. What processes have of their own is how
         // they start, fail and end.
         &[
-            cargo(&["test", "-p", "rma-conformance", "--test", "ofi_mixed"]).tests_at_least(500),
+            cargo(&["test", "--workspace", "--test", "ofi_mixed"]).tests_at_least(500),
             cargo(&[
                 "test",
-                "-p",
-                "rma-conformance",
+                "--workspace",
                 "--test",
                 "ofi_processes",
                 "--",
@@ -197,8 +198,7 @@ pub(super) const STEPS: &[Step] = &[
             .tests_at_least(150),
             cargo(&[
                 "test",
-                "-p",
-                "rma-conformance",
+                "--workspace",
                 "--test",
                 "ofi_sockets",
                 "--",
@@ -209,8 +209,7 @@ pub(super) const STEPS: &[Step] = &[
             .tests_at_least(15),
             cargo(&[
                 "test",
-                "-p",
-                "rma-conformance",
+                "--workspace",
                 "--test",
                 "ofi_shm",
                 "--test",
@@ -227,8 +226,7 @@ pub(super) const STEPS: &[Step] = &[
             // Each test makes hosts, and its ranks share a CPU.
             cargo(&[
                 "test",
-                "-p",
-                "rma-conformance",
+                "--workspace",
                 "--test",
                 "ofi_relay",
                 "--",

@@ -766,4 +766,4 @@ pub(crate) const SLOTS: u32 = RECEIVES + SENDS;
 mod fault_tests;
 #[cfg(test)]
 #[path = "port_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -17,20 +17,32 @@ pub(super) const OTHER: WorldRank = WorldRank(1);
 pub(super) const KEY: JobKey = JobKey([7; 32]);
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Ranks that all live.
-struct Alive;
+/// Peers that are as a test says.
+pub(crate) struct Said {
+    state: Mutex<PeerState>,
+    /// How this rank has left.
+    pub(crate) departed: Mutex<Option<Outcome>>,
+}
 
-// SAFETY: no rank has failed or left.
-unsafe impl Members for Alive {
+impl Said {
+    pub(crate) fn new(state: PeerState) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(state), departed: Mutex::default() })
+    }
+}
+
+// SAFETY: what a test says of ranks that are no processes.
+unsafe impl Members for Said {
     fn peer_state(&self, _: WorldRank) -> PeerState {
-        PeerState::Alive
+        *lock(&self.state)
     }
 
     fn failed(&self) -> Option<WorldRank> {
         None
     }
 
-    fn depart(&self, _: Outcome) {}
+    fn depart(&self, outcome: Outcome) {
+        *lock(&self.departed) = Some(outcome);
+    }
 }
 
 /// The port of a rank whose launcher is asked, or is gone, and never answers.
@@ -55,7 +67,14 @@ fn port_at(
     let query = Box::new(move |_| is_asked);
     let book = Arc::new(Book::new((2, endpoint.address().len()), query, waker.clone()));
     let bells = (Arc::new(Bell::new().unwrap()), waker);
-    let port = Port::new((endpoint, slots), its, book, Arc::new(Alive), bells, (None, FAREWELL));
+    let port = Port::new(
+        (endpoint, slots),
+        its,
+        book,
+        Said::new(PeerState::Alive),
+        bells,
+        (None, FAREWELL),
+    );
     // No watcher looks whether it may be closed.
     port.endpoint.stay_open(false);
     port
@@ -97,34 +116,6 @@ fn a_rank_that_sent_something_can_be_answered_at_once() {
     });
     assert_eq!(answered[0], (OTHER, b"answer".to_vec()));
     assert_eq!(other.troubles(), "; the addresses of 1 of 2 ranks are known");
-}
-
-/// Peers that are as a test says.
-pub(super) struct Said {
-    state: Mutex<PeerState>,
-    /// How this rank has left.
-    pub(super) departed: Mutex<Option<Outcome>>,
-}
-
-impl Said {
-    pub(super) fn new(state: PeerState) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(state), departed: Mutex::default() })
-    }
-}
-
-// SAFETY: what a test says of ranks that are no processes.
-unsafe impl Members for Said {
-    fn peer_state(&self, _: WorldRank) -> PeerState {
-        *lock(&self.state)
-    }
-
-    fn failed(&self) -> Option<WorldRank> {
-        None
-    }
-
-    fn depart(&self, outcome: Outcome) {
-        *lock(&self.departed) = Some(outcome);
-    }
 }
 
 /// As of a provider whose endpoints are closed when no message may come.

@@ -1,17 +1,18 @@
 //! Faults of a provider's memory, on a libfabric that is pretended: what the core is told of each,
 //! and that nothing waits for ever.
-#![allow(unsafe_code)] // room: promises Members, lends memory to transfers
+#![allow(unsafe_code)] // room: lends memory to transfers
 
 use super::{Posting, Queue, TRANSFER_BYTES, error_of};
 use crate::book::Book;
 use crate::device::{Device, Memory};
+use crate::port::tests::Said;
 use crate::sys::pretended::{Does, Script, library, records};
 use crate::sys::{Atomics, Caps, Exposed, Failure, NoAlias, Opened, Passive};
 use crate::watcher::Bell;
 use crate::{Wanted, choose};
 use rma_core::transport::{
-    DeviceError, Endpoint, Members, Outcome, PeerState, PostError, Posted, Remote, RemoteKey,
-    There, Transfer, WorldRank,
+    DeviceError, Endpoint, PeerState, PostError, Posted, Remote, RemoteKey, There, Transfer,
+    WorldRank,
 };
 use std::sync::{Arc, OnceLock};
 
@@ -20,22 +21,6 @@ const OTHER: WorldRank = WorldRank(2);
 const THERE: There = There { peer: PEER, key: RemoteKey([7; RemoteKey::LEN]), at: 0 };
 const EOVERRUN: i32 = 268;
 const OVERRUN: DeviceError = DeviceError::System { call: "fi_cq_read", errno: EOVERRUN };
-
-/// Ranks that all live.
-struct Alive;
-
-// SAFETY: no rank has failed or left.
-unsafe impl Members for Alive {
-    fn peer_state(&self, _: WorldRank) -> PeerState {
-        PeerState::Alive
-    }
-
-    fn failed(&self) -> Option<WorldRank> {
-        None
-    }
-
-    fn depart(&self, _: Outcome) {}
-}
 
 fn device(record: &str) -> (Arc<Device>, &'static Script) {
     let (library, script) = library(records(record));
@@ -50,7 +35,7 @@ fn device(record: &str) -> (Arc<Device>, &'static Script) {
     }
     let (its, ends) = (("tcp;ofi_rxm", 1 << 30, Atomics::default()), (passive, book));
     let bells = (Arc::new(Bell::new().unwrap()), waker);
-    let device = Device::new(opened, its, ends, None, Arc::new(Alive), bells).unwrap();
+    let device = Device::new(opened, its, ends, None, Said::new(PeerState::Alive), bells).unwrap();
     (Arc::new(device), script)
 }
 

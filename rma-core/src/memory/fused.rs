@@ -33,6 +33,25 @@ pub(crate) unsafe fn combine(
     operands: &[u8],
     result: Option<&mut [u8]>,
 ) -> usize {
+    // SAFETY: forwarded to the caller.
+    unsafe { combine_how(at, basic, op, operands, result, How::UnderLock) }
+}
+
+/// What [`combine`] does, or one try of it at once.
+///
+/// # Safety
+///
+/// `operands.len()` bytes from `at` on are mapped window memory. The caller holds their stripes, or
+/// the CPU has transactions for what is done at once.
+#[inline(always)]
+unsafe fn combine_how(
+    at: *mut u8,
+    basic: BasicType,
+    op: Op,
+    operands: &[u8],
+    result: Option<&mut [u8]>,
+    how: How,
+) -> usize {
     let len = match &result {
         Some(result) => operands.len().min(result.len()),
         None => operands.len(),
@@ -44,10 +63,10 @@ pub(crate) unsafe fn combine(
             let into = result.as_mut_ptr();
             // SAFETY: caller: `len` bytes are mapped, and as many operands, and bytes of the
             // result, are there. It is a multiple of `LEAST`.
-            unsafe { kernels::fetch(at, basic, op, from, into, len, How::UnderLock) }
+            unsafe { kernels::fetch(at, basic, op, from, into, len, how) }
         }
         // SAFETY: as above.
-        None => unsafe { kernels::update(at, basic, op, from, len, How::UnderLock) },
+        None => unsafe { kernels::update(at, basic, op, from, len, how) },
     };
     if done { len } else { 0 }
 }
@@ -87,26 +106,15 @@ pub(crate) unsafe fn combine_at_once(
     operands: &[u8],
     result: Option<&mut [u8]>,
 ) -> usize {
-    let len = match &result {
-        Some(result) => operands.len().min(result.len()),
-        None => operands.len(),
-    };
-    let len = len.min(AT_ONCE_MOST) / LEAST * LEAST;
-    if len < AT_ONCE_LEAST || !kernels::are_there(basic, op) || !transaction::is_promising() {
+    let operands = &operands[..operands.len().min(AT_ONCE_MOST)];
+    let is_worth_it = operands.len() >= AT_ONCE_LEAST && kernels::are_there(basic, op);
+    if !is_worth_it || !transaction::is_promising() {
         return 0;
     }
-    let from = operands.as_ptr();
-    let done = match result {
-        Some(result) => {
-            let into = result.as_mut_ptr();
-            // SAFETY: as in `combine`; the CPU has transactions.
-            unsafe { kernels::fetch(at, basic, op, from, into, len, How::AtOnce) }
-        }
-        // SAFETY: as above.
-        None => unsafe { kernels::update(at, basic, op, from, len, How::AtOnce) },
-    };
-    transaction::note(done);
-    if done { len } else { 0 }
+    // SAFETY: forwarded to the caller; the CPU has transactions.
+    let done = unsafe { combine_how(at, basic, op, operands, result, How::AtOnce) };
+    transaction::note(done > 0);
+    done
 }
 
 #[cfg(any(not(target_arch = "x86_64"), miri))]

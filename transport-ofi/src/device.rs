@@ -8,6 +8,7 @@
 #![allow(unsafe_code)] // room: promises Remote and Registration
 
 use crate::book::Book;
+use crate::error::remedy;
 use crate::flights::{Key, key_of};
 use crate::offer::core_of;
 use crate::port::lock;
@@ -21,6 +22,7 @@ use rma_core::transport::{
 use rustc_hash::FxHashSet;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::process::{Resource, getrlimit};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -158,7 +160,8 @@ impl Device {
 
     /// An endpoint for transfers, with so many slots of so many bytes.
     pub(crate) fn open(&self, size: (u32, usize)) -> Result<(Ends, Vec<Slot>), DeviceError> {
-        let refused = |(call, errno)| DeviceError::System { call, errno };
+        let refused =
+            |(call, errno)| DeviceError::NoEndpoint { call, errno, remedy: remedy(errno) };
         let (endpoint, slots) = self.opened.endpoint(size).map_err(refused)?;
         let watched = self.watch(&endpoint);
         watched.map_err(|errno| refused(("epoll_ctl", errno.raw_os_error())))?;
@@ -363,7 +366,14 @@ unsafe impl Remote for Memory {
         let exposed = device.drawn(expose);
         let exposed = exposed.map_err(|why| match why {
             NoAlias::Unfit => RegisterError::Unsupported,
-            NoAlias::System(call, errno) => RegisterError::System { call, errno },
+            NoAlias::System(call, errno) => match lockable().filter(|_| errno == libc::ENOMEM) {
+                Some(available) => RegisterError::Shortage {
+                    requested: span.1 as u64,
+                    available,
+                    limit: "of memory that is locked: ulimit -l",
+                },
+                None => RegisterError::System { call, errno },
+            },
         })?;
         let (key, start) = exposed.key();
         lock(&device.keys).insert(key_of(key, start));
@@ -384,6 +394,15 @@ unsafe impl Remote for Memory {
         queues.push((purpose, Arc::downgrade(&queue)));
         Ok(Box::new(Posting(queue)))
     }
+}
+
+/// How many bytes this process may still have locked for devices, if that is limited.
+fn lockable() -> Option<u64> {
+    let most = getrlimit(Resource::Memlock).current?;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let pinned = status.lines().find_map(|line| line.strip_prefix("VmPin:"));
+    let pinned = pinned.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    Some(most.saturating_sub(pinned.unwrap_or_default().saturating_mul(1024)))
 }
 
 /// Memory of this rank that peers reach.

@@ -104,6 +104,10 @@ unsafe impl Members for Membership {
         self.0.members.missed(peer);
     }
 
+    fn gave_up(&self) {
+        self.0.note_unreached();
+    }
+
     fn note(&self, text: &str) {
         self.0.members.note(text);
     }

@@ -280,6 +280,11 @@ unsafe impl Members for Composed {
         self.members_of(peer).missed(peer);
     }
 
+    fn gave_up(&self) {
+        self.near.members.gave_up();
+        self.network.members.gave_up();
+    }
+
     fn note(&self, text: &str) {
         self.near.members.note(text);
     }

@@ -364,17 +364,7 @@ unsafe impl Remote for Memory {
         let expose =
             |key| unsafe { Exposed::new(&device.opened, device.passive.clone(), span, key) };
         let exposed = device.drawn(expose);
-        let exposed = exposed.map_err(|why| match why {
-            NoAlias::Unfit => RegisterError::Unsupported,
-            NoAlias::System(call, errno) => match lockable().filter(|_| errno == libc::ENOMEM) {
-                Some(available) => RegisterError::Shortage {
-                    requested: span.1 as u64,
-                    available,
-                    limit: "of memory that is locked: ulimit -l",
-                },
-                None => RegisterError::System { call, errno },
-            },
-        })?;
+        let exposed = exposed.map_err(|why| not_registered(why, span.1, lockable()))?;
         let (key, start) = exposed.key();
         lock(&device.keys).insert(key_of(key, start));
         Ok(Box::new(Registered { exposed: ManuallyDrop::new(exposed), device: self.0.clone() }))
@@ -393,6 +383,19 @@ unsafe impl Remote for Memory {
         let queue = Arc::new(Queue::open(self.0.clone())?);
         queues.push((purpose, Arc::downgrade(&queue)));
         Ok(Box::new(Posting(queue)))
+    }
+}
+
+/// Why so many bytes were not registered, where a process may have that much more locked.
+pub(crate) fn not_registered(why: NoAlias, len: usize, lockable: Option<u64>) -> RegisterError {
+    match (why, lockable) {
+        (NoAlias::Unfit, _) => RegisterError::Unsupported,
+        (NoAlias::System(_, libc::ENOMEM), Some(available)) => RegisterError::Shortage {
+            requested: len as u64,
+            available,
+            limit: "of memory that is locked: ulimit -l",
+        },
+        (NoAlias::System(call, errno), _) => RegisterError::System { call, errno },
     }
 }
 

@@ -656,10 +656,11 @@ impl Port {
             // Its process may have ended: it waits for no farewell any more.
             return its.heard.store(true, Release);
         }
-        let why = format!("{} ({}, error {})", failure.reason, failure.call, failure.code);
+        let Failure { call, code, reason } = &failure;
+        let why = format!("no message is delivered ({call}, error {code}) {reason}");
         if its.lost.set(failure).is_ok() {
             if its.came.load(Acquire) == 0 {
-                self.note_unreachable(peer, &why);
+                self.note_unreachable(peer, why.trim_end());
             }
             _ = self.lost.compare_exchange(NO_RANK, peer.0.into(), AcqRel, Relaxed);
             // Threads that wait for it hear of that at once.

@@ -103,7 +103,7 @@ fn a_peer_that_is_not_reached_is_named_with_its_address() {
     script.complete(Does::Send, Err(libc::ECONNREFUSED));
     port.read();
     let refused = told(&port);
-    let why = format!("error {}); see whether", libc::ECONNREFUSED);
+    let why = format!("error {}) what a provider says; see whether", libc::ECONNREFUSED);
     // A failed one is named once.
     assert!(refused.len() == 1 && refused[0].contains(&why), "{refused:?}");
     let (mut port, script) = pretended();

@@ -60,7 +60,7 @@ fn job(link: &Link, ranks: u32, options: &[&str]) -> (Command, tempfile::TempDir
         hosts += &format!(",{}:{}", HOSTS[1], ranks - first);
     }
     let mut command = Command::new(built("rma-run", "cargo build -p rma-launcher"));
-    command.args(["--hosts", &hosts, "-q", "--transport", "ofi", "--provider", "tcp"]);
+    command.args(["--hosts", &hosts, "--transport", "ofi", "--provider", "tcp"]);
     command
         .args(["--oversubscribe", "--timeout", "300", "--host-timeout", "60"])
         .args(options)
@@ -215,7 +215,7 @@ fn a_cable_that_is_pulled_under_operations() {
         return;
     }
     let Some(link) = lay(test, Wire::Cable, 0) else { return };
-    let options = ["--wait-timeout", "2", "--on-failure", "continue"];
+    let options = ["--wait-timeout", "8", "--on-failure", "continue"];
     let (mut job, _folder) = job(&link, 4, &options);
     job.arg(std::env::current_exe().unwrap()).args(["--exact", test, "--nocapture"]);
     cut_when_ready(&mut job, 4, || link.pull());
@@ -306,6 +306,31 @@ fn go_on() {
     window.free().unwrap();
     universe.finalize().unwrap();
     println!("rank {rank} is done");
+}
+
+/// The first message does not arrive: the user is told where it was to go.
+#[test]
+fn a_firewall_that_drops_messages() {
+    let test = "a_firewall_that_drops_messages";
+    if is_rank() {
+        let error = rma::initialize().err().expect("no rank gets through");
+        return println!("rank heard: {error}");
+    }
+    let Some(link) = lay(test, Wire::Cable, 0) else { return };
+    link.shield();
+    let (mut job, _folder) = job(&link, 2, &["--wait-timeout", "2", "--on-failure", "continue"]);
+    job.arg(std::env::current_exe().unwrap()).args(["--exact", test, "--nocapture"]);
+    let said = text(&job.output().unwrap());
+    assert_eq!(said.matches("rank heard: ").count(), 2, "{said}");
+    let is_named = |line: &str| {
+        let (_, rest) = line.split_once("://10.98.0.")?;
+        let (_, port) = rest.split_once(':')?;
+        let (port, why) = port.split_once(": ")?;
+        port.parse::<u16>().ok()?;
+        Some(why.contains("nothing gets through") && why.contains("firewall"))
+    };
+    assert!(said.lines().any(|line| is_named(line) == Some(true)), "{said}");
+    is_left_clean(&link);
 }
 
 /// A row of 1 MiB is put and got between the hosts, and what a wire carries of it is told.

@@ -174,6 +174,19 @@ impl Link {
         ip(&format!("-n {name} link set {name} up")).unwrap();
     }
 
+    /// From now on the second host drops what comes by TCP, as a firewall does.
+    pub(crate) fn shield(&self) {
+        let name = &self.namespaces[1];
+        // Behind the first rule, which finds what is for the host itself.
+        for rule in [
+            "add pref 1 lookup local".to_owned(),
+            "del pref 0".to_owned(),
+            format!("add pref 0 iif {name} ipproto tcp blackhole"),
+        ] {
+            ip(&format!("-n {name} rule {rule}")).unwrap();
+        }
+    }
+
     /// How many segments of TCP the first host has had to send again.
     pub(crate) fn sent_again(&self) -> u64 {
         let name = &self.namespaces[0];

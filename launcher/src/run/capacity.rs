@@ -37,7 +37,7 @@ impl Cost {
     /// One endpoint of libfabric's layer `ofi_rxm`, whatever it is asked for.
     const ENDPOINT: Cost = Cost {
         bytes: 64 << 20,
-        of: "an endpoint of libfabric's tcp (of other providers: fewer, name one by --provider)",
+        of: "an endpoint of libfabric's tcp (others take less: name one by --provider)",
     };
     /// Providers that stand on nothing which takes as much.
     const SMALL: [&str; 9] = ["cxi", "efa", "opx", "psm2", "psm3", "shm", "sockets", "ucx", "udp"];

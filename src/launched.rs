@@ -73,8 +73,8 @@ unsafe impl Members for Launched {
         self.launcher.missed(peer.0);
     }
 
-    fn gave_up(&self) {
-        self.members.gave_up();
+    fn gave_up(&self, is_late: bool) {
+        self.members.gave_up(is_late);
     }
 
     fn note(&self, text: &str) {

@@ -84,7 +84,7 @@ fn a_peer_that_is_not_reached_is_named_with_its_address() {
     let said = Said::new(PeerState::Alive);
     port.members = said.clone();
     let told = |port: &Port| {
-        port.note_unreached();
+        port.note_unreached(true);
         std::mem::take(&mut *lock(&said.notes))
     };
     assert_eq!(told(&port), [""; 0]);
@@ -92,7 +92,7 @@ fn a_peer_that_is_not_reached_is_named_with_its_address() {
     let under_way = told(&port);
     let [text] = &under_way[..] else { panic!("{under_way:?}") };
     let address = port.endpoint.shown(&99_u64.to_le_bytes());
-    let named = format!("rank 0: rank 1 at {address}: nothing gets through within the wait");
+    let named = format!("rank 0: rank 1 at {address}: nothing gets through; see");
     assert!(text.starts_with(&named) && text.contains("firewall"), "{text}");
     // Here and the message.
     script.complete(Does::Send, Ok(0));
@@ -111,6 +111,11 @@ fn a_peer_that_is_not_reached_is_named_with_its_address() {
     script.refuse(Does::Send, libc::EAGAIN);
     assert_eq!(port.send(OTHER, b"b", b""), Err(SubmitError::Again));
     assert_eq!(told(&port), under_way);
+    // Nor has anything got through before, whatever ended the wait, and although it has left.
+    port.note_unreached(false);
+    *lock(&said.state) = PeerState::Departed;
+    port.note_unreached(false);
+    assert_eq!(*lock(&said.notes), [&under_way[..], &under_way[..]].concat());
 }
 
 /// One that is cut short is counted, its slot is used again, and what comes later is taken.

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Peers that are as a test says.
 pub(crate) struct Said {
-    state: Mutex<PeerState>,
+    pub(crate) state: Mutex<PeerState>,
     /// How this rank has left.
     pub(crate) departed: Mutex<Option<Outcome>>,
     /// What the user is told.

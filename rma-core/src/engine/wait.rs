@@ -310,8 +310,8 @@ impl Engine {
     pub(crate) fn given_up(&self, wait: Wait<'_>, cause: Cause) -> WaitError {
         self.misses(cause);
         // Where the caller has set a time, there is nothing wrong.
-        if cause == Cause::Timeout && wait.until.is_none() {
-            self.transport.members.gave_up();
+        if cause != Cause::Left && wait.until.is_none() {
+            self.transport.members.gave_up(cause == Cause::Timeout);
         }
         WaitError { what: wait.what, cause }
     }

@@ -280,9 +280,9 @@ unsafe impl Members for Composed {
         self.members_of(peer).missed(peer);
     }
 
-    fn gave_up(&self) {
-        self.near.members.gave_up();
-        self.network.members.gave_up();
+    fn gave_up(&self, is_late: bool) {
+        self.near.members.gave_up(is_late);
+        self.network.members.gave_up(is_late);
     }
 
     fn note(&self, text: &str) {

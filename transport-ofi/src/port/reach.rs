@@ -9,17 +9,19 @@ const REMEDY: &str = "see whether that host is up, and whether a firewall keeps 
      port (FI_TCP_PORT_LOW_RANGE and FI_TCP_PORT_HIGH_RANGE say which ports tcp takes)";
 
 impl Port {
-    /// A wait has ended at its deadline: names the peers whose messages the provider does not get
-    /// rid of.
-    pub(crate) fn note_unreached(&self) {
+    /// A wait has failed, at its deadline if it `is_late`: names the peers whose messages the
+    /// provider does not get rid of. Before the deadline, and of peers that have left since, only
+    /// those that no message ever came from or got to: others may just be busy.
+    pub(crate) fn note_unreached(&self, is_late: bool) {
         let mut busy = vec![true; self.destinations.len()];
         lock(&self.free).iter().for_each(|slot| busy[slot.index()] = false);
         let under_way = self.destinations.iter().zip(busy).filter(|(_, busy)| *busy);
         let under_way: Vec<u32> = under_way.map(|(to, _)| to.load(Relaxed)).collect();
         for (rank, peer) in self.known() {
             let waits = peer.waits.load(Relaxed) || under_way.contains(&rank.0);
-            if waits && !self.is_gone(rank) {
-                self.note_unreachable(rank, "nothing gets through within the wait timeout");
+            let never = peer.sent.load(Relaxed) == 0 && peer.came.load(Relaxed) == 0;
+            if waits && ((is_late && !self.is_gone(rank)) || never) {
+                self.note_unreachable(rank, "nothing gets through");
             }
         }
     }

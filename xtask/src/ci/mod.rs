@@ -358,7 +358,8 @@ mod tests {
         assert!(ended[1].1.starts_with("step other      ok "), "{ended:?}");
         let groups = STEPS.chunk_by(|one, next| one.together && next.together);
         let beside: Vec<_> = groups.filter(|group| group.len() > 1).collect();
-        let names: Vec<_> = beside.iter().flat_map(|group| group.iter().map(|it| it.name)).collect();
+        let names: Vec<_> =
+            beside.iter().flat_map(|group| group.iter().map(|it| it.name)).collect();
         assert_eq!(names, ["loom", "miri"], "neither needs what the other builds");
     }
 

@@ -230,7 +230,7 @@ pub(super) const STEPS: &[Step] = &[
                 "ofi_relay",
                 "--",
                 "--test-threads=2",
-                "a_cable",
+                "a_cable_that_is_put_back",
                 "a_firewall",
                 "a_row_over_the_wire",
                 "a_way_that_is_cut_for_good",

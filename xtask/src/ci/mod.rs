@@ -132,7 +132,7 @@ impl Place {
     }
 
     /// Does all of these at once, and says how each ended, and in what time.
-    fn beside(&self, steps: &[&Step]) -> Vec<(Result<(), String>, String)> {
+    fn beside(&self, steps: &[&Step]) -> Vec<(std::result::Result<(), String>, String)> {
         let timed = |step: &Step| {
             let began = Instant::now();
             let outcome = self.step(step).map_err(|error| error.to_string());

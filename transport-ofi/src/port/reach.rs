@@ -29,7 +29,7 @@ impl Port {
     /// Says where a peer is that is not reached, and why.
     pub(super) fn note_unreachable(&self, peer: WorldRank, why: &str) {
         let address = self.book.known(peer).map(|address| self.endpoint.shown(&address));
-        let address = address.map_or_else(|_| "an unknown address".to_owned(), |at| at);
+        let address = address.unwrap_or_else(|_| "an unknown address".to_owned());
         let (here, peer) = (self.rank.0, peer.0);
         self.members.note(&format!("rank {here}: rank {peer} at {address}: {why}; {REMEDY}"));
     }

@@ -22,10 +22,12 @@ fn told(launcher: Arc<Client>, transport: Transport, tell: fn(&Client, Outcome))
 }
 
 /// The transport of a rank that knows its host by shared memory. If there are others, they hear of
-/// each other through their launcher, and of this rank when what it sent has arrived.
-pub(crate) fn across(launcher: &Arc<Client>, shm: Shm) -> Transport {
+/// each other through their launcher, and of this rank when what it sent has arrived. What stands
+/// on it, if `is_beneath` a network, has notes for the user.
+pub(crate) fn across(launcher: &Arc<Client>, shm: Shm, is_beneath: bool) -> Transport {
     if launcher.job().host.is_none() {
-        return shm.into();
+        let near = shm.into();
+        return if is_beneath { told(launcher.clone(), near, |_, _| {}) } else { near };
     }
     let others = shm.others();
     launcher.on_gone(move |ranks, fate| {
@@ -69,6 +71,10 @@ unsafe impl Members for Launched {
 
     fn missed(&self, peer: WorldRank) {
         self.launcher.missed(peer.0);
+    }
+
+    fn gave_up(&self, is_late: bool) {
+        self.members.gave_up(is_late);
     }
 
     fn note(&self, text: &str) {

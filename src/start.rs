@@ -134,7 +134,7 @@ fn of_job(mut config: Config, client: Client) -> Result<Universe, StartError> {
     // SAFETY: the launcher, which has proved that it is the job's own, lets one process be
     // each rank, and gathers what all of them say.
     let shm = unsafe { Shm::join_on_host(place, here, |mine| client.all_gather(mine)) }?;
-    let near = launched::across(&client, shm);
+    let near = launched::across(&client, shm, config.transport() == "ofi");
     #[cfg(feature = "network")]
     // SAFETY: as above.
     let near = unsafe { network::of_job(near, &config, &client) }?;

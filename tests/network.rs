@@ -20,18 +20,34 @@ fn config(provider: &str) -> Config {
     config
 }
 
-/// What ranks say that start with that provider, and with `FI_PROVIDER` as `filter`.
-fn refusal(test: &str, provider: &str, filter: Option<&str>) -> Option<String> {
+/// A put to the other rank, by the device.
+fn put(config: Config) -> Result<(), Box<dyn std::error::Error>> {
+    let universe = initialize_with(config)?;
+    let world = universe.world();
+    let window = world.window(1, 8).allocate()?;
+    let lock = window.lock(Rank(1 - world.rank().0), LockKind::Shared)?;
+    lock.put(0, &[1u64])?;
+    lock.unlock()?;
+    world.barrier()?;
+    Ok(window.free()?)
+}
+
+/// What two ranks say that start with that provider and these variables of libfabric, and put.
+fn refusal(test: &str, provider: &str, variables: &[(&str, &str)]) -> Option<String> {
     if rma_launcher::is_launched() {
-        match initialize_with(config(provider)) {
+        let mut config = config(provider);
+        config.wait_timeout = Some(Duration::from_secs(60));
+        match put(config) {
             Err(error) => eprintln!("refused: {error}"),
-            Ok(universe) => drop(universe),
+            Ok(()) => eprintln!("has put"),
         }
         return None;
     }
     let mut spec = Spec::new(std::env::current_exe().unwrap(), 2);
     spec.args = ["--exact", test, "--nocapture"].map(Into::into).to_vec();
-    spec.env = vec![("FI_PROVIDER".into(), filter.map(Into::into))];
+    spec.env = vec![("FI_PROVIDER".into(), None)];
+    let set = |(name, value): &(&str, &str)| (name.into(), Some(value.into()));
+    spec.env.extend(variables.iter().map(set));
     spec.output = Output::Capture;
     spec.oversubscribe = true;
     spec.timeout = Some(Duration::from_secs(120));
@@ -45,7 +61,7 @@ fn a_provider_that_is_not_there() {
     if !libfabric::is_here() {
         return;
     }
-    let Some(said) = refusal("a_provider_that_is_not_there", "cxi", None) else { return };
+    let Some(said) = refusal("a_provider_that_is_not_there", "cxi", &[]) else { return };
     let text = "joining by libfabric: there is no provider \"cxi\" on this host: libfabric offers";
     assert_eq!(said.matches(text).count(), 2, "{said}");
 }
@@ -56,9 +72,43 @@ fn a_variable_that_hides_the_provider() {
         return;
     }
     let test = "a_variable_that_hides_the_provider";
-    let Some(said) = refusal(test, "tcp", Some("shm")) else { return };
+    let Some(said) = refusal(test, "tcp", &[("FI_PROVIDER", "shm")]) else { return };
     let text = "FI_PROVIDER=\"shm\" hides provider \"tcp\", which was asked for: unset FI_PROVIDER";
     assert_eq!(said.matches(text).count(), 2, "{said}");
+}
+
+/// Each rank has a port, and none for the endpoint that it puts by; or one rank has none.
+#[test]
+fn a_range_of_ports_that_is_too_small() {
+    if !libfabric::is_here() {
+        return;
+    }
+    let test = "a_range_of_ports_that_is_too_small";
+    for (last, what) in [("29184", "no further endpoint"), ("29183", "cannot be opened")] {
+        let range = [("FI_TCP_PORT_LOW_RANGE", "29183"), ("FI_TCP_PORT_HIGH_RANGE", last)];
+        let Some(said) = refusal(test, "tcp", &range) else { return };
+        let remedy = "widen the range from FI_TCP_PORT_LOW_RANGE to FI_TCP_PORT_HIGH_RANGE";
+        let is_told = |line: &str| line.contains(what) && line.contains(remedy);
+        assert!(said.lines().any(is_told), "{what}: {said}");
+    }
+}
+
+/// What libfabric itself overlooks keeps no rank from another.
+#[test]
+fn variables_that_mean_nothing() {
+    if !libfabric::is_here() {
+        return;
+    }
+    let variables = [
+        ("FI_TCP_IFACE", "none0"),
+        ("FI_TCP_PORT_LOW_RANGE", "7010"),
+        ("FI_TCP_PORT_HIGH_RANGE", "7000"),
+        ("FI_UNIVERSE_SIZE", "1"),
+        ("FI_OFI_RXM_BUFFER_SIZE", "1"),
+        ("FI_OFI_RXM_TX_SIZE", "many"),
+    ];
+    let Some(said) = refusal("variables_that_mean_nothing", "tcp", &variables) else { return };
+    assert_eq!(said.matches("has put").count(), 2, "{said}");
 }
 
 /// The others do not wait for it for ever, whatever they do.

@@ -209,6 +209,25 @@ fn a_memory_group_bounds_the_number_of_ranks() {
     assert!(stderr(&output).contains("memory.limit_in_bytes"), "{}", stderr(&output));
 }
 
+/// Before anything is started.
+#[test]
+fn ranks_of_a_network_are_counted_with_its_memory() {
+    const RANKS: u64 = 10_000;
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let free = info.lines().find_map(|line| line.strip_prefix("MemAvailable:")).unwrap();
+    let free: u64 = free.trim().trim_end_matches(" kB").parse().unwrap();
+    // What an endpoint takes, in KiB.
+    if free > RANKS * (64 << 10) {
+        return eprintln!("skipped: there is room for {RANKS} ranks");
+    }
+    let line = ["-n", "10000", "--transport", "ofi", "--provider", "tcp", "echo", "ran"];
+    let output = under("true", &line);
+    assert_eq!((output.status.code(), &*stdout(&output)), (Some(2), ""));
+    let said = stderr(&output);
+    assert!(said.contains("10000 ranks were asked for, but"), "{said}");
+    assert!(said.contains("ask for fewer"), "{said}");
+}
+
 #[test]
 fn a_full_disk_under_the_output_folder_is_named() {
     const TRY: &str = "unshare -m mount -t tmpfs -o size=64k none /mnt";

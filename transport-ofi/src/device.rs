@@ -8,6 +8,7 @@
 #![allow(unsafe_code)] // room: promises Remote and Registration
 
 use crate::book::Book;
+use crate::error::remedy;
 use crate::flights::{Key, key_of};
 use crate::offer::core_of;
 use crate::port::lock;
@@ -21,6 +22,7 @@ use rma_core::transport::{
 use rustc_hash::FxHashSet;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::process::{Resource, getrlimit};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -158,7 +160,8 @@ impl Device {
 
     /// An endpoint for transfers, with so many slots of so many bytes.
     pub(crate) fn open(&self, size: (u32, usize)) -> Result<(Ends, Vec<Slot>), DeviceError> {
-        let refused = |(call, errno)| DeviceError::System { call, errno };
+        let refused =
+            |(call, errno)| DeviceError::NoEndpoint { call, errno, remedy: remedy(errno) };
         let (endpoint, slots) = self.opened.endpoint(size).map_err(refused)?;
         let watched = self.watch(&endpoint);
         watched.map_err(|errno| refused(("epoll_ctl", errno.raw_os_error())))?;
@@ -361,10 +364,7 @@ unsafe impl Remote for Memory {
         let expose =
             |key| unsafe { Exposed::new(&device.opened, device.passive.clone(), span, key) };
         let exposed = device.drawn(expose);
-        let exposed = exposed.map_err(|why| match why {
-            NoAlias::Unfit => RegisterError::Unsupported,
-            NoAlias::System(call, errno) => RegisterError::System { call, errno },
-        })?;
+        let exposed = exposed.map_err(|why| not_registered(why, span.1, lockable()))?;
         let (key, start) = exposed.key();
         lock(&device.keys).insert(key_of(key, start));
         Ok(Box::new(Registered { exposed: ManuallyDrop::new(exposed), device: self.0.clone() }))
@@ -384,6 +384,28 @@ unsafe impl Remote for Memory {
         queues.push((purpose, Arc::downgrade(&queue)));
         Ok(Box::new(Posting(queue)))
     }
+}
+
+/// Why so many bytes were not registered, where a process may have that much more locked.
+pub(crate) fn not_registered(why: NoAlias, len: usize, lockable: Option<u64>) -> RegisterError {
+    match (why, lockable) {
+        (NoAlias::Unfit, _) => RegisterError::Unsupported,
+        (NoAlias::System(_, libc::ENOMEM), Some(available)) => RegisterError::Shortage {
+            requested: len as u64,
+            available,
+            limit: "of memory that is locked: ulimit -l",
+        },
+        (NoAlias::System(call, errno), _) => RegisterError::System { call, errno },
+    }
+}
+
+/// How many bytes this process may still have locked for devices, if that is limited.
+fn lockable() -> Option<u64> {
+    let most = getrlimit(Resource::Memlock).current?;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let pinned = status.lines().find_map(|line| line.strip_prefix("VmPin:"));
+    let pinned = pinned.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    Some(most.saturating_sub(pinned.unwrap_or_default().saturating_mul(1024)))
 }
 
 /// Memory of this rank that peers reach.

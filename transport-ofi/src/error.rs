@@ -78,8 +78,8 @@ pub enum OfiError {
     },
     /// The provider is there, but cannot be opened.
     #[error(
-        "provider {provider:?} cannot be opened at {host}: {reason} ({call}, error {code}): take \
-         another by name, or see what FI_LOG_LEVEL=warn says"
+        "provider {provider:?} cannot be opened at {host}: {reason} ({call}, error {code}): {}",
+        remedy(*code)
     )]
     Open {
         /// Name of the provider.
@@ -107,6 +107,27 @@ pub enum OfiError {
         /// What it lacks.
         why: &'static str,
     },
+}
+
+/// What to do about an error of libfabric, as an endpoint is opened or memory registered.
+pub(crate) const fn remedy(code: i32) -> &'static str {
+    match code {
+        libc::EADDRINUSE => {
+            "no port is free: widen the range from FI_TCP_PORT_LOW_RANGE to \
+             FI_TCP_PORT_HIGH_RANGE, of which a rank takes up to 10, or unset both"
+        }
+        libc::EADDRNOTAVAIL => {
+            "that address is not of this host, or no port of it is free: see the addresses of this \
+             host (rma-run --explain, ip addr), and widen the range from FI_TCP_PORT_LOW_RANGE to \
+             FI_TCP_PORT_HIGH_RANGE, of which a rank takes up to 10, or unset both"
+        }
+        libc::ENOMEM => {
+            "memory that is locked may be limited (ulimit -l, memlock in \
+             /etc/security/limits.conf): raise that, or have fewer ranks here"
+        }
+        libc::EMFILE => "raise the limit of open files (ulimit -n)",
+        _ => "take another by name, or see what FI_LOG_LEVEL=warn says",
+    }
 }
 
 impl OfiError {

@@ -104,6 +104,10 @@ unsafe impl Members for Membership {
         self.0.members.missed(peer);
     }
 
+    fn gave_up(&self, is_late: bool) {
+        self.0.note_unreached(is_late);
+    }
+
     fn note(&self, text: &str) {
         self.0.members.note(text);
     }

@@ -1,6 +1,7 @@
 //! A rank's port to the network: its endpoint, what has arrived, and what is known of each peer.
 
 mod farewell;
+mod reach;
 
 use crate::book::{Book, Missing};
 use crate::device::Device;
@@ -49,6 +50,9 @@ struct Peer {
     told: AtomicBool,
     /// Whether it knows where this rank is: it was told, or has sent something here.
     knows_here: AtomicBool,
+    /// Whether the provider took no message to it when one was tried last: it is busy, or does not
+    /// get through.
+    waits: AtomicBool,
     /// Why it was lost, although neither launcher nor ranks said that it had failed.
     lost: OnceLock<Failure>,
     /// Held while a message is given to the provider, so that numbers go out in their order.
@@ -68,6 +72,7 @@ impl Peer {
             heard: AtomicBool::new(false),
             told: AtomicBool::new(false),
             knows_here: AtomicBool::new(false),
+            waits: AtomicBool::new(false),
             lost: OnceLock::new(),
             sealer: Mutex::new(Sealer::new(key, here, peer)),
             opener: Mutex::new(Opener::new(key, peer, here)),
@@ -427,9 +432,11 @@ impl Port {
         sealer.seal(bytes);
         let Err(Full(slot, failure)) = self.endpoint.send(slot, len, number) else {
             sealer.sent();
+            peer.waits.store(false, Relaxed);
             return Ok(true);
         };
         drop(sealer);
+        peer.waits.store(failure.is_none(), Relaxed);
         lock(&self.free).push(slot);
         failure.map_or(Ok(false), Err)
     }
@@ -649,7 +656,12 @@ impl Port {
             // Its process may have ended: it waits for no farewell any more.
             return its.heard.store(true, Release);
         }
+        let Failure { call, code, reason } = &failure;
+        let why = format!("no message is delivered ({call}, error {code}) {reason}");
         if its.lost.set(failure).is_ok() {
+            if its.came.load(Acquire) == 0 {
+                self.note_unreachable(peer, why.trim_end());
+            }
             _ = self.lost.compare_exchange(NO_RANK, peer.0.into(), AcqRel, Relaxed);
             // Threads that wait for it hear of that at once.
             self.device.iter().for_each(|device| device.hear_of(peer, None));

@@ -76,6 +76,48 @@ fn a_message_that_could_not_be_sent_loses_its_peer() {
     assert_eq!(port.send(OTHER, b"a", b""), Err(SubmitError::PeerFailed(OTHER)));
 }
 
+/// The user is told where a peer is that a rank does not get through to: what is under way, what
+/// the provider does not take, and what fails before anything has come from there.
+#[test]
+fn a_peer_that_is_not_reached_is_named_with_its_address() {
+    let (mut port, script) = pretended();
+    let said = Said::new(PeerState::Alive);
+    port.members = said.clone();
+    let told = |port: &Port| {
+        port.note_unreached(true);
+        std::mem::take(&mut *lock(&said.notes))
+    };
+    assert_eq!(told(&port), [""; 0]);
+    assert_eq!(port.send(OTHER, b"a", b""), Ok(()));
+    let under_way = told(&port);
+    let [text] = &under_way[..] else { panic!("{under_way:?}") };
+    let address = port.endpoint.shown(&99_u64.to_le_bytes());
+    let named = format!("rank 0: rank 1 at {address}: nothing gets through; see");
+    assert!(text.starts_with(&named) && text.contains("firewall"), "{text}");
+    // Here and the message.
+    script.complete(Does::Send, Ok(0));
+    script.complete(Does::Send, Ok(0));
+    port.read();
+    assert_eq!(told(&port), [""; 0]);
+    assert_eq!(port.send(OTHER, b"b", b""), Ok(()));
+    script.complete(Does::Send, Err(libc::ECONNREFUSED));
+    port.read();
+    let refused = told(&port);
+    let why = format!("error {}) what a provider says; see whether", libc::ECONNREFUSED);
+    // A failed one is named once.
+    assert!(refused.len() == 1 && refused[0].contains(&why), "{refused:?}");
+    let (mut port, script) = pretended();
+    port.members = said.clone();
+    script.refuse(Does::Send, libc::EAGAIN);
+    assert_eq!(port.send(OTHER, b"b", b""), Err(SubmitError::Again));
+    assert_eq!(told(&port), under_way);
+    // Nor has anything got through before, whatever ended the wait, and although it has left.
+    port.note_unreached(false);
+    *lock(&said.state) = PeerState::Departed;
+    port.note_unreached(false);
+    assert_eq!(*lock(&said.notes), [&under_way[..], &under_way[..]].concat());
+}
+
 /// One that is cut short is counted, its slot is used again, and what comes later is taken.
 #[test]
 fn a_truncated_message_takes_no_other_with_it() {

@@ -19,14 +19,17 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Peers that are as a test says.
 pub(crate) struct Said {
-    state: Mutex<PeerState>,
+    pub(crate) state: Mutex<PeerState>,
     /// How this rank has left.
     pub(crate) departed: Mutex<Option<Outcome>>,
+    /// What the user is told.
+    pub(crate) notes: Mutex<Vec<String>>,
 }
 
 impl Said {
     pub(crate) fn new(state: PeerState) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(state), departed: Mutex::default() })
+        let (departed, notes) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { state: Mutex::new(state), departed, notes })
     }
 }
 
@@ -38,6 +41,10 @@ unsafe impl Members for Said {
 
     fn failed(&self) -> Option<WorldRank> {
         None
+    }
+
+    fn note(&self, text: &str) {
+        lock(&self.notes).push(text.to_owned());
     }
 
     fn depart(&self, outcome: Outcome) {

@@ -4,7 +4,7 @@
 
 use super::{Posting, Queue, TRANSFER_BYTES, error_of};
 use crate::book::Book;
-use crate::device::{Device, Memory};
+use crate::device::{Device, Memory, not_registered};
 use crate::port::tests::Said;
 use crate::sys::pretended::{Does, Script, library, records};
 use crate::sys::{Atomics, Caps, Exposed, Failure, NoAlias, Opened, Passive};
@@ -172,6 +172,20 @@ fn a_key_that_is_in_use_is_drawn_anew() {
         "it is not tried for ever"
     );
     assert!(Memory(device).explain().contains("keys are 32 random bits"));
+}
+
+/// A limit of memory that is locked is named, where there is one.
+#[test]
+fn memory_that_may_not_be_locked() {
+    let (device, script) = device(include_str!("sys/recorded/cxi.txt"));
+    script.refuse_keys(&[libc::ENOMEM]);
+    let expose = |key| Exposed::fresh(&device.opened, device.passive.clone(), 4096, key);
+    let why = device.drawn(|key| Ok(expose(key)?)).err().expect("it is refused");
+    let text = |lockable| not_registered(why, 4096, lockable).to_string();
+    let limited = "4096 bytes to be registered, 0 left (of memory that is locked: ulimit -l)";
+    assert!(text(Some(0)).starts_with(limited), "{}", text(Some(0)));
+    let unlimited = "the device's driver failed in fi_mr_reg (os error 12)";
+    assert_eq!(text(None), unlimited);
 }
 
 #[test]

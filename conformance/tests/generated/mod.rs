@@ -38,6 +38,24 @@ pub(crate) fn play<H: Harness>(binary: &str, programs: u64) {
     judge(seeds.len(), check(seeds.iter().copied(), 5, &command, &launch));
 }
 
+/// Plays the programs of so many seeds in one job: every rank makes them from the same ones.
+#[allow(dead_code, reason = "threads and the simulator start jobs in no time")]
+pub(crate) fn play_in_one_job<H: Harness>(binary: &str, programs: u64) {
+    let test = "generated_programs";
+    let command = format!("cargo test -p rma-conformance --test {binary} {test}");
+    let seeds = seeds(programs);
+    let most = 5_100;
+    assert!(seeds.len() <= most, "a job ends after five minutes: play {most} programs at a time");
+    H::run(test, 4, &|universe| {
+        let each = seeds.iter().copied();
+        let coverage = rma_conformance::generated::check_in_one_job(&universe, each, &command);
+        let all = universe.world().allreduce(&coverage.counts(), rma::Op::Sum).unwrap();
+        judge(seeds.len(), Coverage::from_counts(&all));
+        assert_eq!(universe.counters().messages_dropped(), 0);
+        universe.finalize().unwrap();
+    });
+}
+
 /// The error is what `job` panicked with.
 #[allow(dead_code, reason = "as above")]
 fn caught(job: impl FnOnce()) -> Result<(), String> {

@@ -3,7 +3,6 @@ use crate::generated;
 use rma::{Config, Universe};
 use rma_conformance::Harness;
 use rma_conformance::failure::ON_PURPOSE;
-use rma_conformance::generated::oracle::Coverage;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What ranks of one test binary have in common.
@@ -42,19 +41,7 @@ impl<S: Settings> Harness for Processes<S> {
     }
 }
 
-/// Plays the programs of so many seeds in one job: every rank makes them from the same ones.
+/// Plays the programs of so many seeds in one job.
 pub(crate) fn play<S: Settings>(binary: &str, programs: u64) {
-    let test = "generated_programs";
-    let command = format!("cargo test -p rma-conformance --test {binary} {test}");
-    let seeds = generated::seeds(programs);
-    let most = 5_100;
-    assert!(seeds.len() <= most, "a job ends after five minutes: play {most} programs at a time");
-    Processes::<S>::run(test, 4, &|universe| {
-        let each = seeds.iter().copied();
-        let coverage = rma_conformance::generated::check_in_one_job(&universe, each, &command);
-        let all = universe.world().allreduce(&coverage.counts(), rma::Op::Sum).unwrap();
-        generated::judge(seeds.len(), Coverage::from_counts(&all));
-        assert_eq!(universe.counters().messages_dropped(), 0);
-        universe.finalize().unwrap();
-    });
+    generated::play_in_one_job::<Processes<S>>(binary, programs);
 }

@@ -1,6 +1,6 @@
-//! Two pretended hosts, namespaces of the network, and a relay between them that delays packets,
-//! loses some, lets some overtake others, and cuts the way for good when it is told to. What
-//! becomes of a packet is drawn from a seed.
+//! Two pretended hosts, namespaces of the network, and what is between them: a relay that delays
+//! packets, loses some, lets some overtake others, and cuts the way for good when it is told to
+//! (what becomes of a packet is drawn from a seed); or a cable, which can be pulled and put back.
 #![allow(unsafe_code)] // room: names the end of a tunnel
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -40,6 +40,28 @@ pub(crate) struct Packets {
     pub(crate) overtaken: AtomicU64,
 }
 
+/// What is between the hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wire {
+    Relay,
+    /// Nothing is lost.
+    Cable,
+    /// It carries 100 Mbit/s each way.
+    SlowCable,
+}
+
+impl Wire {
+    /// As `RMA_TESTS_WIRE` says; otherwise it is a relay.
+    pub(crate) fn told() -> Wire {
+        match std::env::var("RMA_TESTS_WIRE").as_deref() {
+            Err(_) | Ok("relay") => Wire::Relay,
+            Ok("cable") => Wire::Cable,
+            Ok("slow") => Wire::SlowCable,
+            Ok(other) => panic!("RMA_TESTS_WIRE={other:?}: pass relay, cable or slow"),
+        }
+    }
+}
+
 #[derive(Default)]
 struct Orders {
     is_cut: AtomicBool,
@@ -48,18 +70,26 @@ struct Orders {
 }
 
 /// The hosts, and what is between them, as long as this lives.
-pub(crate) struct Relay {
+pub(crate) struct Link {
     namespaces: [String; 2],
     orders: Arc<Orders>,
+    /// That of the relay.
     thread: Option<JoinHandle<()>>,
 }
 
-fn ip(line: &str) -> Result<String, String> {
-    let output = Command::new("ip").args(line.split(' ')).output();
-    let output = output.map_err(|error| format!("ip: {error}"))?;
+/// What a command of the network says; an error is why it failed.
+fn call(line: &str) -> Result<String, String> {
+    let mut words = line.split(' ');
+    let program = words.next().unwrap_or_default();
+    let output = Command::new(program).args(words).output();
+    let output = output.map_err(|error| format!("{program}: {error}"))?;
     let [said, text] =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    if output.status.success() { Ok(said) } else { Err(format!("ip {line}: {text}")) }
+    if output.status.success() { Ok(said) } else { Err(format!("{line}: {text}")) }
+}
+
+fn ip(line: &str) -> Result<String, String> {
+    call(&format!("ip {line}"))
 }
 
 /// `struct ifreq` of a tunnel.
@@ -93,27 +123,86 @@ fn tunnel(name: &str) -> Result<File, String> {
     Ok(file)
 }
 
-impl Relay {
-    /// Lays a way between two new hosts, as the seed says; an error is why there is none.
-    pub(crate) fn lay(seed: u64) -> Result<Relay, String> {
+impl Link {
+    /// Lays a way between two new hosts; an error is why there is none.
+    pub(crate) fn lay(wire: Wire, seed: u64) -> Result<Link, String> {
         static LAID: AtomicU32 = AtomicU32::new(0);
         let (process, number) = (std::process::id(), LAID.fetch_add(1, Relaxed));
         let names = ["a", "b"].map(|end| format!("r{process:x}-{number}{end}"));
         let orders = Arc::<Orders>::default();
-        let mut relay = Relay { namespaces: names.clone(), orders: orders.clone(), thread: None };
+        // Dropping it removes what has been made.
+        let mut link = Link { namespaces: names.clone(), orders: orders.clone(), thread: None };
         let mut ends = Vec::new();
-        for (name, host) in names.iter().zip(HOSTS) {
+        for name in &names {
             ip(&format!("netns add {name}"))?;
-            ends.push(tunnel(name)?);
-            ip(&format!("link set {name} netns {name}"))?;
+        }
+        if wire == Wire::Relay {
+            for name in &names {
+                ends.push(tunnel(name)?);
+                ip(&format!("link set {name} netns {name}"))?;
+            }
+        } else {
+            let [a, b] = &names;
+            ip(&format!("link add {a} netns {a} type veth peer name {b} netns {b}"))?;
+        }
+        for (name, host) in names.iter().zip(HOSTS) {
             ip(&format!("-n {name} addr add {host}/24 dev {name}"))?;
             ip(&format!("-n {name} link set lo up"))?;
             ip(&format!("-n {name} link set {name} up"))?;
+            if wire == Wire::SlowCable {
+                let rate = "rate 100mbit burst 32kb latency 50ms";
+                call(&format!("tc -n {name} qdisc add dev {name} root tbf {rate}"))?;
+            }
         }
-        let thread = std::thread::Builder::new().name("relay".into());
-        let thread = thread.spawn(move || carry(&ends, seed, &orders));
-        relay.thread = Some(thread.map_err(|why| why.to_string())?);
-        Ok(relay)
+        if wire == Wire::Relay {
+            let thread = std::thread::Builder::new().name("relay".into());
+            let thread = thread.spawn(move || carry(&ends, seed, &orders));
+            link.thread = Some(thread.map_err(|why| why.to_string())?);
+        }
+        Ok(link)
+    }
+
+    /// Pulls the cable.
+    pub(crate) fn pull(&self) {
+        let name = &self.namespaces[1];
+        ip(&format!("-n {name} link set {name} down")).unwrap();
+    }
+
+    /// Puts it back.
+    pub(crate) fn put_back(&self) {
+        let name = &self.namespaces[1];
+        ip(&format!("-n {name} link set {name} up")).unwrap();
+    }
+
+    /// From now on the second host drops what comes by TCP, as a firewall does.
+    pub(crate) fn shield(&self) {
+        let name = &self.namespaces[1];
+        // Behind the first rule, which finds what is for the host itself.
+        for rule in [
+            "add pref 1 lookup local".to_owned(),
+            "del pref 0".to_owned(),
+            format!("add pref 0 iif {name} ipproto tcp blackhole"),
+        ] {
+            ip(&format!("-n {name} rule {rule}")).unwrap();
+        }
+    }
+
+    /// How many segments of TCP the first host has had to send again.
+    pub(crate) fn sent_again(&self) -> u64 {
+        let name = &self.namespaces[0];
+        let text = ip(&format!("netns exec {name} cat /proc/net/snmp")).unwrap();
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+        let mut next = || lines.next().expect("names and numbers").split(' ');
+        let (names, numbers) = (next(), next());
+        let mut found = names.zip(numbers).filter(|(name, _)| *name == "RetransSegs");
+        found.next().expect("RetransSegs").1.parse().unwrap()
+    }
+
+    /// How many bytes have come to the second host.
+    pub(crate) fn carried(&self) -> u64 {
+        let name = &self.namespaces[1];
+        let file = format!("/sys/class/net/{name}/statistics/rx_bytes");
+        ip(&format!("netns exec {name} cat {file}")).unwrap().trim().parse().unwrap()
     }
 
     /// A remote shell that runs a command on the host of an address. Each host has a CPU of its own
@@ -146,7 +235,7 @@ impl Relay {
     }
 }
 
-impl Drop for Relay {
+impl Drop for Link {
     fn drop(&mut self) {
         self.orders.is_over.store(true, Release);
         // It has said what went wrong, if it panicked.

@@ -22,8 +22,36 @@ const DESCRIPTORS_PER_HOST: u64 = 5;
 const STRANGERS: u64 = 100;
 /// Processes besides ranks: the launcher's threads and its warden.
 const PROCESSES_BESIDES: u64 = 8;
-/// What the smallest process costs.
-const BYTES_PER_RANK: u64 = 1 << 20;
+
+/// Memory that a rank takes at least, and as what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Cost {
+    bytes: u64,
+    of: &'static str,
+}
+
+impl Cost {
+    const PROCESS: Cost = Cost { bytes: 1 << 20, of: "the smallest process" };
+    /// As measured for `sockets`, which takes the least.
+    const NETWORK: Cost = Cost { bytes: 8 << 20, of: "a process with libfabric" };
+    /// One endpoint of libfabric's layer `ofi_rxm`, whatever it is asked for.
+    const ENDPOINT: Cost = Cost {
+        bytes: 64 << 20,
+        of: "an endpoint of libfabric's tcp (others take less: name one by --provider)",
+    };
+    /// Providers that stand on nothing which takes as much.
+    const SMALL: [&str; 9] = ["cxi", "efa", "opx", "psm2", "psm3", "shm", "sockets", "ucx", "udp"];
+
+    /// What a rank takes that reaches others by this transport and provider.
+    fn new(transport: &str, provider: Option<&str>) -> Cost {
+        let core = provider.map(|name| name.split(';').next().unwrap_or_default());
+        match transport {
+            "ofi" if core.is_some_and(|core| Cost::SMALL.contains(&core)) => Cost::NETWORK,
+            "ofi" => Cost::ENDPOINT,
+            _ => Cost::PROCESS,
+        }
+    }
+}
 
 /// More ranks than this machine holds.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
@@ -58,19 +86,28 @@ pub(super) struct Open {
     files: bool,
     /// Hosts that are reached from here.
     hosts: u64,
+    cost: Cost,
 }
 
 impl Open {
     /// Of ranks of this machine, whose output is in no files.
     pub(super) fn of_ranks(pmi: bool) -> Open {
-        Open { here: true, pmi, files: false, hosts: 0 }
+        Open { here: true, pmi, files: false, hosts: 0, cost: Cost::PROCESS }
+    }
+
+    /// Of ranks that reach others by this transport and provider.
+    pub(super) fn over(self, transport: &str, provider: Option<&str>) -> Open {
+        Open { cost: Cost::new(transport, provider), ..self }
     }
 
     pub(super) fn of(spec: &Spec) -> Open {
         let files = spec.output_file.is_some() && !spec.ranks_write_files();
-        let Some(remote) = &spec.remote else { return Open { files, ..Open::of_ranks(spec.pmi) } };
+        let here = Open { files, ..Open::of_ranks(spec.pmi) };
+        let Some(remote) = &spec.remote else {
+            return here.over(spec.config.transport(), spec.config.provider());
+        };
         let hosts = remote.reached_from_here() as u64;
-        Open { here: false, pmi: false, files, hosts }
+        Open { here: false, pmi: false, hosts, ..here }
     }
 
     fn per_rank(self) -> u64 {
@@ -115,7 +152,7 @@ pub(super) fn check(ranks: u32, open: Open) -> Result<String, Shortage> {
     let hard = getrlimit(Resource::Nofile).maximum;
     let mut all: Vec<_> = hard.and_then(|hard| open.limit(hard)).into_iter().collect();
     if open.here {
-        all.extend(limits());
+        all.extend(limits(open.cost));
     }
     narrowest(ranks, all)
 }
@@ -159,8 +196,9 @@ pub(super) fn raise_descriptors(ranks: u32, open: Open) -> Descriptors {
 }
 
 /// Of what ranks here need besides descriptors.
-fn limits() -> Vec<Limit> {
+fn limits(cost: Cost) -> Vec<Limit> {
     let mut limits = Vec::new();
+    let memory = |bytes, what| memory(bytes, what, cost);
     // The kernel does not hold root to this one.
     if let Some(soft) = getrlimit(Resource::Nproc).current
         && !rustix::process::geteuid().is_root()
@@ -200,9 +238,8 @@ fn processes(max: u64, what: String) -> Limit {
     Limit { fits: max.saturating_sub(PROCESSES_BESIDES), what }
 }
 
-fn memory(bytes: u64, what: String) -> Limit {
-    let what = format!("{what}, at {BYTES_PER_RANK} bytes for the smallest process,");
-    Limit { fits: bytes / BYTES_PER_RANK, what }
+fn memory(available: u64, what: String, Cost { bytes, of }: Cost) -> Limit {
+    Limit { fits: available / bytes, what: format!("{what}, at {bytes} bytes for {of},") }
 }
 
 fn available_memory(meminfo: &str) -> Option<u64> {
@@ -239,9 +276,26 @@ mod tests {
         assert_eq!(limit.fits, 3);
         let part = "at 7 a rank (6 with --no-pmi) (5 without --tee, --label and --timestamp),";
         assert!(limit.what.ends_with(part), "{}", limit.what);
-        let hosts = Open { here: false, pmi: false, files: true, hosts: 4 };
+        let hosts = Open { here: false, pmi: false, hosts: 4, ..here };
         assert_eq!(hosts.limit(40 + 4 * 5 + 2 * 9).unwrap().fits, 9);
         assert_eq!(Open { files: false, ..hosts }.limit(0), None);
+    }
+
+    #[test]
+    fn ranks_of_a_network_take_its_memory() {
+        let cost = |transport, provider| Open::of_ranks(true).over(transport, provider).cost;
+        assert_eq!(cost("shm", None), Cost::PROCESS);
+        for provider in [None, Some("tcp"), Some("tcp;ofi_rxm"), Some("verbs")] {
+            assert_eq!(cost("ofi", provider), Cost::ENDPOINT, "{provider:?}");
+        }
+        for provider in ["cxi", "udp;ofi_rxd", "sockets"] {
+            assert_eq!(cost("ofi", Some(provider)), Cost::NETWORK, "{provider}");
+        }
+        let limit = memory(10 << 30, "the memory".to_owned(), Cost::ENDPOINT);
+        assert_eq!(limit.fits, 160);
+        let text = narrowest(10_000, vec![limit]).unwrap_err().to_string();
+        assert!(text.starts_with("10000 ranks were asked for, but the memory, at 67108864"));
+        assert!(text.contains("libfabric's tcp") && text.contains("room for 160"), "{text}");
     }
 
     #[test]

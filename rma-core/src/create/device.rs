@@ -5,7 +5,7 @@ use crate::create::WindowBuilder;
 use crate::create::plan::Plan;
 use crate::error::WindowError;
 use crate::object::Flavor;
-use crate::transport::{Addressing, Keys};
+use crate::transport::{Addressing, Keys, RegisterError};
 use crate::window::{Device, Part, Window, kind};
 
 /// How far a device reaches, from one rank: the least counts.
@@ -44,7 +44,15 @@ impl WindowBuilder<'_> {
         let mut members = self.comm.group().members();
         let mine = if !members.all(|peer| near(peer) || remote.reaches(peer)) {
             reach::UNREACHED
-        } else if part.register(remote, key).is_err() {
+        } else if let Err(why) = part.register(remote, key) {
+            // Kinds of memory are the program's choice; else it is slower than it should be.
+            if why != RegisterError::Unsupported {
+                let rank = engine.transport.job.rank.0;
+                engine.transport.members.note(&format!(
+                    "rank {rank}: a window's memory cannot be reached by the device, so the window \
+                     goes by messages: {why}"
+                ));
+            }
             reach::UNREGISTERED
         } else if self.is_apart() || path == PathHint::Device {
             reach::ALL

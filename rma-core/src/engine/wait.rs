@@ -309,6 +309,10 @@ impl Engine {
     /// The end of a wait, told to the launcher, which finds out why ranks fail.
     pub(crate) fn given_up(&self, wait: Wait<'_>, cause: Cause) -> WaitError {
         self.misses(cause);
+        // Where the caller has set a time, there is nothing wrong.
+        if cause != Cause::Left && wait.until.is_none() {
+            self.transport.members.gave_up(cause == Cause::Timeout);
+        }
         WaitError { what: wait.what, cause }
     }
 

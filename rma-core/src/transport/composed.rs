@@ -280,6 +280,11 @@ unsafe impl Members for Composed {
         self.members_of(peer).missed(peer);
     }
 
+    fn gave_up(&self, is_late: bool) {
+        self.near.members.gave_up(is_late);
+        self.network.members.gave_up(is_late);
+    }
+
     fn note(&self, text: &str) {
         self.near.members.note(text);
     }

@@ -433,6 +433,11 @@ pub unsafe trait Members: Send + Sync {
     fn missed(&self, peer: WorldRank) {
         _ = peer;
     }
+    /// A wait of this rank has failed, at the deadline of the job's configuration if it `is_late`.
+    /// Peers that it does not get through to are [noted](Self::note).
+    fn gave_up(&self, is_late: bool) {
+        _ = is_late;
+    }
     /// Something that the user who started the job may want to know, once for each text.
     fn note(&self, text: &str) {
         _ = text;

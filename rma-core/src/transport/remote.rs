@@ -230,6 +230,19 @@ pub enum DeviceError {
         /// Why, and what to do.
         why: &'static str,
     },
+    /// No endpoint can be opened for transfers.
+    #[error(
+        "the device has no further endpoint for this rank ({call}, error {errno}): {remedy}; or \
+         run with rma_path=messages"
+    )]
+    NoEndpoint {
+        /// The driver's call.
+        call: &'static str,
+        /// Error number.
+        errno: i32,
+        /// What to do about it.
+        remedy: &'static str,
+    },
     /// The driver failed.
     #[error(
         "the device's driver failed in {call} (error {errno}): put again what matters, \

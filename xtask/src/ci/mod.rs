@@ -67,17 +67,21 @@ pub(crate) fn run(workspace: &Workspace, choice: &Choice) -> Result<()> {
     let start = Instant::now();
     let mut summary = Vec::new();
     let mut failure = None;
-    for (index, step) in steps.iter().enumerate() {
-        println!("\n== step {} of {}: {}", index + 1, steps.len(), step.name);
-        let began = Instant::now();
-        let outcome = place.step(step);
-        let verdict = if outcome.is_ok() { "ok" } else { "FAILED" };
-        let line =
-            format!("step {:<10} {verdict} {:.1} s", step.name, began.elapsed().as_secs_f64());
-        println!("{line}");
-        summary.push(line);
-        if let Err(error) = outcome {
-            failure = Some(format!("step {} failed: {}: {error}", step.name, step.about));
+    // Steps whose runs go at the same time do so beside each other as well.
+    for group in steps.chunk_by(|one, next| one.together && next.together) {
+        let began = summary.len();
+        let line = |(index, step): (usize, &&Step)| {
+            println!("\n== step {} of {}: {}", began + index + 1, steps.len(), step.name);
+        };
+        group.iter().enumerate().for_each(line);
+        for (step, (outcome, line)) in group.iter().zip(place.beside(group)) {
+            summary.push(line);
+            if let Err(error) = outcome {
+                let text = format!("step {} failed: {}: {error}", step.name, step.about);
+                failure.get_or_insert(text);
+            }
+        }
+        if failure.is_some() {
             break;
         }
     }
@@ -125,6 +129,23 @@ impl Place {
             return self.together(step.runs);
         }
         step.runs.iter().try_for_each(|run| self.run(run))
+    }
+
+    /// Does all of these at once, and says how each ended, and in what time.
+    fn beside(&self, steps: &[&Step]) -> Vec<(std::result::Result<(), String>, String)> {
+        let timed = |step: &Step| {
+            let began = Instant::now();
+            let outcome = self.step(step).map_err(|error| error.to_string());
+            let (name, took) = (step.name, began.elapsed().as_secs_f64());
+            let verdict = if outcome.is_ok() { "ok" } else { "FAILED" };
+            let line = format!("step {name:<10} {verdict} {took:.1} s");
+            println!("{line}");
+            (outcome, line)
+        };
+        thread::scope(|scope| {
+            let begun: Vec<_> = steps.iter().map(|step| scope.spawn(move || timed(step))).collect();
+            begun.into_iter().map(|it| it.join().expect("a step does not panic")).collect()
+        })
     }
 
     /// Starts all of them, and waits for all; the error of the first that failed.
@@ -326,6 +347,20 @@ mod tests {
         assert_eq!(taken(&named), ["miri-all"]);
         assert!(!taken(&Choice::All).contains(&"miri-all"));
         assert!(taken(&Choice::All).contains(&"miri"));
+    }
+
+    #[test]
+    fn steps_together_go_beside_each_other() {
+        let step = |name, runs| Step { name, runs, needs: None, ..STEPS[0] };
+        let (one, other) = (step("one", &[]), step("other", &[]));
+        let ended = here().beside(&[&one, &other]);
+        assert!(ended.iter().all(|(outcome, _)| outcome.is_ok()), "{ended:?}");
+        assert!(ended[1].1.starts_with("step other      ok "), "{ended:?}");
+        let groups = STEPS.chunk_by(|one, next| one.together && next.together);
+        let beside: Vec<_> = groups.filter(|group| group.len() > 1).collect();
+        let names: Vec<_> =
+            beside.iter().flat_map(|group| group.iter().map(|it| it.name)).collect();
+        assert_eq!(names, ["loom", "miri"], "neither needs what the other builds");
     }
 
     #[test]

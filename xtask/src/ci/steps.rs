@@ -12,7 +12,8 @@ pub(super) struct Step {
     pub(super) on_request: bool,
     /// What must be installed.
     pub(super) needs: Option<Need>,
-    /// Whether its runs go at the same time: each keeps one core busy, and another waits.
+    /// Whether its runs go at the same time, and those of the next step, if that is so, too: each
+    /// keeps one core busy, and some wait.
     pub(super) together: bool,
     /// What it runs, one after the other otherwise.
     pub(super) runs: &'static [Run],
@@ -99,7 +100,8 @@ const MIRI_LEAKING: &[(&str, &str)] = &[
 macro_rules! crashes {
     ($trials:literal) => {
         &[
-            cargo(&["build", "--workspace", "--example", "disk"]),
+            // All of them, as `networks` builds them: of one alone, features are others.
+            cargo(&["build", "--workspace", "--bins", "--examples"]),
             cargo(&[
                 "test",
                 "--workspace",
@@ -175,7 +177,7 @@ pub(super) const STEPS: &[Step] = &[
         "the suite fails over libfabric: beside shared memory, of processes, by its atomics, or \
          where packets are lost",
         // `test` runs it with threads over `tcp` alone. What processes have of their own is how
-        // they start, fail and end.
+        // they start, fail and end. Locks, windows and PSCW run between hosts below.
         &[
             cargo(&["test", "--workspace", "--test", "ofi_mixed"]).tests_at_least(500),
             cargo(&[
@@ -190,12 +192,9 @@ pub(super) const STEPS: &[Step] = &[
                 "failure::",
                 "fence::",
                 "flush::",
-                "lock::",
-                "pscw::",
                 "put_get::",
-                "windows::",
             ])
-            .tests_at_least(150),
+            .tests_at_least(90),
             cargo(&[
                 "test",
                 "--workspace",
@@ -231,13 +230,44 @@ pub(super) const STEPS: &[Step] = &[
                 "ofi_relay",
                 "--",
                 "--test-threads=2",
+                "a_cable_that_is_put_back",
+                "a_firewall",
+                "a_row_over_the_wire",
                 "a_way_that_is_cut_for_good",
                 "atomics::f",
                 "examples_over_a_network_that_loses",
                 "fence::",
                 "flush::",
+                "generated_programs",
             ])
-            .tests_at_least(20),
+            .tests_at_least(24),
+            // Where nothing is lost, and where little is carried.
+            cargo(&[
+                "test",
+                "--workspace",
+                "--test",
+                "ofi_relay",
+                "--",
+                "--test-threads=2",
+                "lock::",
+                "pscw::",
+                "windows::",
+            ])
+            .env(&[("RMA_TESTS_WIRE", "cable")])
+            .tests_at_least(60),
+            cargo(&[
+                "test",
+                "--workspace",
+                "--test",
+                "ofi_relay",
+                "--",
+                "--test-threads=2",
+                "a_row_over_the_wire",
+                "examples_over_a_network_that_loses",
+                "put_get::one_mebibyte",
+            ])
+            .env(&[("RMA_TESTS_WIRE", "slow")])
+            .tests_at_least(3),
         ],
     ),
     step("crashes", "what was committed is not there after a crash", crashes!("1000")),

@@ -67,8 +67,8 @@ fn lines_of(row: &Row) -> Vec<[String; 9]> {
         String::new(),
         if row.noisy { "noisy".to_owned() } else { String::new() },
     ];
-    if let (Unit::Count, Some(budget)) = (row.unit, row.goal) {
-        first[7] = format!("<= {budget}");
+    if let (Unit::Count | Unit::Share, Some(budget)) = (row.unit, row.goal) {
+        first[7] = format!("<= {}", show(budget));
     }
     let mut more = Vec::new();
     for (index, limit) in row.limits.iter().chain(&row.peers).enumerate() {
@@ -102,6 +102,7 @@ pub(crate) fn figure(row: &Row, value: f64) -> String {
         Unit::Count if value.fract() == 0.0 => format!("{value:.0}"),
         Unit::Count if value < 0.01 => format!("{value:.4}"),
         Unit::Count => format!("{value:.2}"),
+        Unit::Share if value > 0.0 && value < 0.01 => format!("{:.3} %", value * 100.0),
         Unit::Share => format!("{:.0} %", value * 100.0),
     }
 }

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Far more than any benchmark takes.
 const WATCHDOG: Duration = Duration::from_secs(600);
+/// The same over a network, which is slower.
+const FAR_WATCHDOG: Duration = Duration::from_secs(3600);
 /// Tells a rank to print its rows for this process, one a line.
 pub(crate) const ROWS_OPTION: &str = "--rows";
 
@@ -64,7 +66,7 @@ pub(crate) fn job(
     spec.bind = if pinned { Bind::Core } else { Bind::None };
     spec.oversubscribe = true;
     spec.output = Output::Capture;
-    spec.timeout = Some(WATCHDOG);
+    spec.timeout = Some(if place.is_far() { FAR_WATCHDOG } else { WATCHDOG });
     spec.wait_timeout = benchmark.wait_timeout;
     let spawned = if benchmark.is_whole_job { Some(spawned_ns(ranks)?) } else { None };
     let (start, cpu_before) = (Instant::now(), children_cpu_ns());

@@ -91,7 +91,9 @@ fn lines_of(row: &Row) -> Vec<[String; 9]> {
 pub(crate) fn figure(row: &Row, value: f64) -> String {
     match row.unit {
         Unit::Nanoseconds => match row.bytes {
-            Some(bytes) if bytes >= 64 << 10 && !row.limits.is_empty() => {
+            Some(bytes)
+                if bytes >= 64 << 10 && bytes as f64 / value >= 0.01 && !row.limits.is_empty() =>
+            {
                 format!("{:.2} GB/s", bytes as f64 / value)
             }
             _ => time(value),

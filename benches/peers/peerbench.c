@@ -6,7 +6,7 @@
  * Run:    mpiexec -n 2 ./peerbench --impl NAME --transport NAME GROUP...
  *
  * Groups: lat rate both pairs req overlap atomic cas nc sync coll many progress visible mt contend mem
- * out_put out_acc out_rput out_rget wincost limit
+ * out_put out_acc out_rput out_rget wincost stopped limit
  * Groups that use a window run once per flavour given by --flavours
  * (alloc, create, dynamic, shared).  "limit" uses no MPI and is run without a
  * launcher: it measures what the machine itself can do.  So is "hop", which
@@ -597,6 +597,42 @@ static void group_lat(enum flavour f)
     win_close(&w);
     free(buf);
     free(want);
+}
+
+/* --------------------- stopped: a put is complete at its target after a flush */
+
+/* The target is stopped for 300 ms, and the put is flushed meanwhile. */
+static void group_stopped(enum flavour f)
+{
+    struct win w = win_open(f, 4 * KIB);
+    char *buf = page_alloc(4 * KIB);
+    int pid = (int)getpid();
+    win_touch(&w);
+    MPI_Bcast(&pid, 1, MPI_INT, TARGET, MPI_COMM_WORLD);
+    epoch_begin(&w);
+    if (me == ORIGIN) {
+        struct xfer x = {&w, buf, 8, 1, false};
+        op_flushed(&x, 1);
+        sleep_ms(50); /* the target is in the barrier by then */
+        double t = now_ns();
+        kill(pid, SIGSTOP);
+        pid_t wakes = fork();
+        if (wakes == 0) {
+            sleep_ms(300);
+            kill(pid, SIGCONT);
+            _exit(0);
+        }
+        if (wakes < 0)
+            kill(pid, SIGCONT);
+        op_flushed(&x, 1);
+        t = now_ns() - t;
+        waitpid(wakes, NULL, 0);
+        emit1((struct row){.test = label("put_stopped", f), .bytes = 8, .unit = "us", .iters = 1},
+              t / 1e3);
+    }
+    epoch_end(&w);
+    win_close(&w);
+    free(buf);
 }
 
 /* ------------------------------------------ rate: many operations, one flush */
@@ -2364,6 +2400,7 @@ static const struct {
     {"hacc", group_hacc},
     {"progress", group_progress}, {"mt", group_mt},           {"contend", group_contend},
     {"mem", group_mem},           {"wincost", group_wincost}, {"visible", group_visible},
+    {"stopped", group_stopped},
 };
 
 static void usage(void)
@@ -2372,7 +2409,7 @@ static void usage(void)
         "  [--batches N] [--batch-ms X] [--budget-ms X] [--max-bytes N] [--max-outstanding N]\n"
         "  [--only SUBSTRING (of a mem or progress test)] [--no-pin] GROUP...\n"
         "  GROUP: lat rate both pairs req overlap atomic cas nc sync many hacc progress visible mt\n"
-        "  contend mem out_put out_acc out_rput out_rget wincost limit hop version empty");
+        "  contend mem out_put out_acc out_rput out_rget wincost stopped limit hop version empty");
 }
 
 static bool listed(const char *list, const char *item)

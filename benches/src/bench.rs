@@ -1,11 +1,12 @@
 //! What a benchmark works with, in each of its ranks.
 use crate::Result;
+use crate::benchmarks::NETWORK;
 use crate::hop::hop_ns;
 use crate::machine::cores;
 use crate::measure::{Effort, Pace, Samples, Work, in_turn};
 use crate::record::{Limit, Row, Summary, Unit};
 use rma::transport::WorldRank;
-use rma::{Communicator, Op, Rank, Universe};
+use rma::{Communicator, Op, Rank, Universe, View, Window};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use std::time::Duration;
 
@@ -16,6 +17,10 @@ pub(crate) struct Bench<'u> {
     effort: Effort,
     is_smoke: bool,
     pinned: bool,
+    /// Whether load and store do not reach all ranks.
+    is_far: bool,
+    /// The provider of libfabric that was asked for.
+    provider: Option<String>,
     hop_before: Option<f64>,
     rows: Vec<Row>,
 }
@@ -50,25 +55,37 @@ impl<'u> Bench<'u> {
         universe: &'u Universe,
         benchmark: &'static str,
         is_smoke: bool,
+        provider: Option<String>,
     ) -> Result<Self> {
         let effort = if is_smoke { Effort::SMOKE } else { Effort::FULL };
         let pinned = all_pinned(universe.world())?;
-        let hop_before = Self::hop(universe.world())?;
-        Ok(Self { universe, benchmark, effort, is_smoke, pinned, hop_before, rows: Vec::new() })
+        let world = universe.world();
+        let is_far = (0..world.size()).any(|rank| !world.transport().is_near(WorldRank(rank)));
+        let hop_before = if is_far { None } else { Self::hop(world)? };
+        let rows = Vec::new();
+        Ok(Self {
+            universe,
+            benchmark,
+            effort,
+            is_smoke,
+            pinned,
+            is_far,
+            provider,
+            hop_before,
+            rows,
+        })
     }
 
     /// The rows, on rank 0. **Collective.**
     pub(crate) fn finish(mut self) -> Result<Vec<Row>> {
-        let hop_after = Self::hop(self.world())?;
+        let hop_after = if self.is_far { None } else { Self::hop(self.world())? };
         let hop_ns = self.hop_before.zip(hop_after).map(|(before, after)| [before, after]);
         self.rows.iter_mut().for_each(|row| row.finish(hop_ns));
         Ok(self.rows)
     }
 
     fn hop(world: &Communicator) -> Result<Option<f64>> {
-        // By load and store, which a network is not.
-        let is_near = (0..world.size()).all(|rank| world.transport().is_near(WorldRank(rank)));
-        let is_measured = world.size() == 2 && is_near && cores_of(world)? >= 2;
+        let is_measured = world.size() == 2 && cores_of(world)? >= 2;
         if is_measured { hop_ns(world).map(Some) } else { Ok(None) }
     }
 
@@ -99,6 +116,28 @@ impl<'u> Bench<'u> {
 
     pub(crate) fn is_smoke(&self) -> bool {
         self.is_smoke
+    }
+
+    /// Whether load and store do not reach all ranks.
+    pub(crate) fn is_far(&self) -> bool {
+        self.is_far
+    }
+
+    /// The provider of libfabric that was asked for by name.
+    pub(crate) fn provider(&self) -> Option<&str> {
+        self.provider.as_deref()
+    }
+
+    /// The way that needs no work of a target, as a value of `rma_path`.
+    pub(crate) fn direct(&self) -> &'static str {
+        if self.is_far { "device" } else { "load_store" }
+    }
+
+    /// The part of `rank` where load and store reach it, otherwise as much memory of this rank:
+    /// limits that use it are not measured then.
+    pub(crate) fn part<'w>(&self, window: &'w Window, rank: Rank) -> Result<View<'w>> {
+        let rank = if self.is_far { self.world().rank() } else { rank };
+        Ok(window.shared_query(rank)?)
     }
 
     /// Fewer batches, because each takes long.
@@ -147,6 +186,12 @@ impl<'u> Bench<'u> {
         ours: Work<'_>,
         limits: &mut [(&str, Work<'_>)],
     ) -> Result<()> {
+        // Limits of memory say nothing of a network, which has those of its own benchmarks.
+        let is_measured = !self.is_far || self.benchmark.starts_with(NETWORK);
+        let (limits, draft) = match is_measured {
+            true => (limits, draft),
+            false => (&mut [][..], Draft { goal: None, ..draft }),
+        };
         let (names, mut works): (Vec<&str>, Vec<Work<'_>>) =
             limits.iter_mut().map(|(name, work)| (*name, &mut **work as Work<'_>)).unzip();
         works.push(ours);
@@ -206,7 +251,9 @@ impl<'u> Bench<'u> {
             let ratio = Summary::of(&ratios.collect::<Vec<_>>(), 0).median;
             Limit { name: (*name).to_owned(), summary: Summary::of(limit, 1), ratio }
         };
-        self.push(draft, unit, Summary::of(ours, 1), limits.iter().map(limit).collect())
+        // A limit of memory that is not near has no figures.
+        let limits = limits.iter().filter(|(_, limit)| !limit.is_empty());
+        self.push(draft, unit, Summary::of(ours, 1), limits.map(limit).collect())
     }
 
     fn push(&mut self, draft: Draft, unit: Unit, ours: Summary, limits: Vec<Limit>) -> Result<()> {

@@ -1,7 +1,8 @@
 //! Benchmarks as jobs of processes that this one starts.
 use crate::Result;
-use crate::benchmarks::Benchmark;
+use crate::benchmarks::{Benchmark, Home};
 use crate::machine::cores;
+use crate::place::Place;
 use crate::record::{Limit, Row, Summary, Unit};
 use rma_launcher::run::{Bind, Output, Report, Spec, run};
 use rma_transport_ofi::Libfabric;
@@ -11,32 +12,62 @@ use std::time::{Duration, Instant};
 
 /// Far more than any benchmark takes.
 const WATCHDOG: Duration = Duration::from_secs(600);
+/// The same over a network, which is slower.
+const FAR_WATCHDOG: Duration = Duration::from_secs(3600);
 /// Tells a rank to print its rows for this process, one a line.
 pub(crate) const ROWS_OPTION: &str = "--rows";
 
-/// How the names of benchmarks begin whose ranks reach each other by libfabric.
-const NETWORK: &str = "network";
+/// Where a benchmark runs, or why it does not.
+fn placed(benchmark: &Benchmark, ranks: u32, wanted: &Place) -> std::result::Result<Place, String> {
+    let mut place = wanted.clone();
+    let is_said = wanted.hosts.is_some() || wanted.nodes.is_some();
+    match benchmark.home {
+        Home::Near(why) if wanted.is_far() => return Err(why.to_owned()),
+        Home::Network | Home::Nodes(_) => {
+            // What it measures is libfabric, also beside others that are to share memory.
+            place.transport = Some("ofi".to_owned());
+            if let (Home::Nodes(nodes), false) = (benchmark.home, is_said) {
+                place.nodes = Some((nodes, ranks / nodes));
+            }
+        }
+        Home::Anywhere | Home::Near(_) => {}
+    }
+    if let Some(why) = place.refuses(ranks) {
+        return Err(why);
+    }
+    match place.is_by_network().then(Libfabric::load) {
+        Some(Err(error)) => Err(error.to_string()),
+        Some(Ok(_)) | None => Ok(place),
+    }
+}
 
 /// Runs a benchmark with so many ranks, and returns its rows.
-pub(crate) fn job(benchmark: &Benchmark, ranks: u32, is_smoke: bool) -> Result<Vec<Row>> {
+pub(crate) fn job(
+    benchmark: &Benchmark,
+    ranks: u32,
+    is_smoke: bool,
+    wanted: &Place,
+) -> Result<Vec<Row>> {
+    let place = match placed(benchmark, ranks, wanted) {
+        Ok(place) => place,
+        Err(why) => {
+            eprintln!("{} is not measured (SKIPPED): {why}", benchmark.name);
+            return Ok(Vec::new());
+        }
+    };
     let pinned = ranks as usize <= cores();
     let mut spec = Spec::new(std::env::current_exe()?, ranks);
     spec.args = vec![ROWS_OPTION.into(), benchmark.name.into()];
     if is_smoke {
         spec.args.push("--smoke".into());
     }
-    if benchmark.name.starts_with(NETWORK) {
-        if let Err(error) = Libfabric::load() {
-            let name = benchmark.name;
-            eprintln!("{name} is not measured (SKIPPED): {error}");
-            return Ok(Vec::new());
-        }
-        spec.config.set("transport", "ofi")?;
-    }
+    spec.args.extend(place.told().into_iter().map(Into::into));
+    place.apply(&mut spec)?;
     spec.bind = if pinned { Bind::Core } else { Bind::None };
     spec.oversubscribe = true;
     spec.output = Output::Capture;
-    spec.timeout = Some(WATCHDOG);
+    spec.timeout = Some(if place.is_far() { FAR_WATCHDOG } else { WATCHDOG });
+    spec.wait_timeout = benchmark.wait_timeout;
     let spawned = if benchmark.is_whole_job { Some(spawned_ns(ranks)?) } else { None };
     let (start, cpu_before) = (Instant::now(), children_cpu_ns());
     let report = run(&spec)?;
@@ -122,6 +153,22 @@ fn children_ticks(stat: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::benchmarks::find;
+
+    #[test]
+    fn a_benchmark_runs_where_it_is_asked_to_or_says_why_not() {
+        let find = |name| find(name).unwrap();
+        let far = Place { nodes: Some((2, 1)), ..Place::default() };
+        assert_eq!(placed(find("lock"), 2, &far), Ok(far.clone()));
+        assert!(placed(find("system"), 2, &far).unwrap_err().contains("one machine"));
+        assert!(placed(find("system"), 2, &Place::default()).is_ok());
+        assert!(placed(find("lock"), 4, &far).unwrap_err().contains("2x1"));
+        // Where there is no libfabric, that is the reason.
+        if let Ok(place) = placed(find("network-near"), 4, &Place::default()) {
+            assert!(place.is_by_network());
+            assert_eq!(place.nodes, Some((2, 2)));
+        }
+    }
 
     #[test]
     fn children_are_found_behind_any_name() {

@@ -17,6 +17,7 @@ mod machine;
 mod measure;
 mod memory;
 mod peers;
+mod place;
 mod plot;
 mod progress;
 mod raw;
@@ -28,6 +29,7 @@ use bench::Bench;
 use benchmarks::{ALL, Benchmark, find};
 use clap::{Args, Parser, Subcommand};
 use machine::Machine;
+use place::Place;
 use progress::Progress;
 use record::Row;
 use std::num::NonZeroU32;
@@ -46,9 +48,12 @@ Examples:
   rma-bench list
   rma-bench put-latency bandwidth --launches 3
   rma-bench all --json figures.json --html report.html
+  rma-bench all --transport ofi --provider tcp
+  rma-bench network put-latency --hosts node1,node2
   rma-run -n 2 --bind core rma-bench sync
   rma-bench compare before.json after.json --fail-beyond 10
   rma-bench peers --json peers.json
+  rma-bench peers --transport ofi
   rma-bench record peers.json --machine \"AMD Zen 5\" --to benches/records/amd-zen5.json
   rma-bench report
 
@@ -75,6 +80,9 @@ struct Cli {
     /// Start each benchmark so many times; the table shows the best median of each row
     #[arg(long, value_name = "N", default_value = "1")]
     launches: NonZeroU32,
+
+    #[command(flatten)]
+    place: Place,
 
     #[command(flatten)]
     files: Files,
@@ -158,6 +166,13 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // What a job on hosts starts there.
+    if rma_launcher::run::warden() {
+        return ExitCode::SUCCESS;
+    }
+    if std::env::args_os().nth(1).is_some_and(|word| word == "agent") {
+        return rma_launcher::run::agent().into();
+    }
     match run(&Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -213,6 +228,7 @@ fn list() -> Result<()> {
 }
 
 fn as_parent(cli: &Cli, benchmarks: &[&Benchmark]) -> Result<()> {
+    cli.place.check()?;
     let machine = Machine::look();
     let jobs = benchmarks.iter().flat_map(|benchmark| {
         let launches = |ranks| (1..=cli.launches.get()).map(move |launch| (ranks, launch));
@@ -226,7 +242,7 @@ fn as_parent(cli: &Cli, benchmarks: &[&Benchmark]) -> Result<()> {
     let mut rows = Vec::new();
     for (benchmark, ranks, launch) in jobs {
         progress.next(&format!("{}, {ranks} ranks, launch {launch}", benchmark.name));
-        let mut found = launch::job(benchmark, ranks, cli.smoke)?;
+        let mut found = launch::job(benchmark, ranks, cli.smoke, &cli.place)?;
         found.iter_mut().for_each(|row| row.launch = launch);
         rows.extend(found);
     }
@@ -237,12 +253,13 @@ fn as_parent(cli: &Cli, benchmarks: &[&Benchmark]) -> Result<()> {
 fn as_rank(cli: &Cli, benchmarks: &[&'static Benchmark]) -> Result<()> {
     let universe = rma::initialize()?;
     let size = universe.world().size();
+    let provider = cli.place.provider.clone();
     let mut rows = Vec::new();
     for benchmark in benchmarks {
         if size < 2 {
             return Err(format!("{} needs at least 2 ranks", benchmark.name).into());
         }
-        let mut bench = Bench::new(&universe, benchmark.name, cli.smoke)?;
+        let mut bench = Bench::new(&universe, benchmark.name, cli.smoke, provider.clone())?;
         (benchmark.run)(&mut bench)?;
         rows.extend(bench.finish()?);
     }

@@ -67,8 +67,8 @@ fn lines_of(row: &Row) -> Vec<[String; 9]> {
         String::new(),
         if row.noisy { "noisy".to_owned() } else { String::new() },
     ];
-    if let (Unit::Count, Some(budget)) = (row.unit, row.goal) {
-        first[7] = format!("<= {budget}");
+    if let (Unit::Count | Unit::Share, Some(budget)) = (row.unit, row.goal) {
+        first[7] = format!("<= {}", show(budget));
     }
     let mut more = Vec::new();
     for (index, limit) in row.limits.iter().chain(&row.peers).enumerate() {
@@ -91,7 +91,9 @@ fn lines_of(row: &Row) -> Vec<[String; 9]> {
 pub(crate) fn figure(row: &Row, value: f64) -> String {
     match row.unit {
         Unit::Nanoseconds => match row.bytes {
-            Some(bytes) if bytes >= 64 << 10 && !row.limits.is_empty() => {
+            Some(bytes)
+                if bytes >= 64 << 10 && bytes as f64 / value >= 0.01 && !row.limits.is_empty() =>
+            {
                 format!("{:.2} GB/s", bytes as f64 / value)
             }
             _ => time(value),
@@ -102,6 +104,7 @@ pub(crate) fn figure(row: &Row, value: f64) -> String {
         Unit::Count if value.fract() == 0.0 => format!("{value:.0}"),
         Unit::Count if value < 0.01 => format!("{value:.4}"),
         Unit::Count => format!("{value:.2}"),
+        Unit::Share if value > 0.0 && value < 0.01 => format!("{:.3} %", value * 100.0),
         Unit::Share => format!("{:.0} %", value * 100.0),
     }
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 /// Counts instructions, allocations, system calls and messages, and fails where one is above its
 /// budget.
-const COUNTS: &[&str] = &["run", "--release", "-p", "rma-bench", "--", "counts"];
+const COUNTS: &[&str] = &["run", "--release", "-p", "rma-bench", "--", "counts", "network-near"];
 /// Shown next to the limit.
 const TIMED: &[&str] =
     &["run", "--release", "-p", "rma-bench", "--", "put-latency", "put-rate", "fetch-and-op"];

@@ -19,7 +19,7 @@ const SIZES: [usize; 6] = [64, 512, 4 << 10, 8 << 10, 64 << 10, LARGE];
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let window = bench.world().window(LARGE / 8, 8).allocate()?;
     if bench.is_first() {
-        let part = Raw::new(&window.shared_query(TARGET)?);
+        let part = Raw::new(&bench.part(&window, TARGET)?);
         let epoch = window.lock_all()?;
         of_i64(bench, &epoch, &part)?;
         of_f64(bench, &epoch, &part)?;
@@ -39,7 +39,7 @@ fn by_lock(bench: &mut Bench<'_>) -> Result<()> {
     let window = bench.world().window(LARGE / 8, 8);
     let window = window.hint("mpi_accumulate_granularity", "4096")?.allocate()?;
     if bench.is_first() {
-        let part = Raw::new(&window.shared_query(TARGET)?);
+        let part = Raw::new(&bench.part(&window, TARGET)?);
         let epoch = window.lock_all()?;
         for bytes in [8].into_iter().chain(SIZES) {
             integers_by_lock(bench, &epoch, &part, bytes)?;
@@ -104,7 +104,7 @@ fn integers_by_lock(
 pub(super) fn with_values(bench: &mut Bench<'_>) -> Result<()> {
     let window = bench.world().window(LARGE / 8, 8).allocate()?;
     if bench.is_first() {
-        let part = Raw::new(&window.shared_query(TARGET)?);
+        let part = Raw::new(&bench.part(&window, TARGET)?);
         let epoch = window.lock_all()?;
         one_with_value(bench, &epoch, &part)?;
         for bytes in SIZES {

@@ -12,7 +12,7 @@ const GOAL: f64 = 2.0;
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let window = bench.world().window(1, 8).allocate()?;
     if bench.is_first() {
-        let part = Raw::new(&window.shared_query(TARGET)?);
+        let part = Raw::new(&bench.part(&window, TARGET)?);
         let epoch = window.lock_all()?;
         of_u64(bench, &epoch, &part)?;
         of_u32(bench, &epoch, &part)?;

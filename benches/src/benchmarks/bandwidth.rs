@@ -22,7 +22,7 @@ const GOAL: f64 = 1.05;
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let window = bench.world().window(LARGEST, 1).allocate()?;
     if bench.is_first() {
-        let part = Raw::new(&window.shared_query(TARGET)?);
+        let part = Raw::new(&bench.part(&window, TARGET)?);
         let epoch = window.lock_all()?;
         Side { epoch: &epoch, target: TARGET, part: &part, is_both: false }.all(bench)?;
         epoch.unlock()?;
@@ -39,7 +39,7 @@ pub(super) fn both(bench: &mut Bench<'_>) -> Result<()> {
     }
     let window = world.window(LARGEST, 1).allocate()?;
     let target = world.rank().on_ring(1, 2);
-    let part = Raw::new(&window.shared_query(target)?);
+    let part = Raw::new(&bench.part(&window, target)?);
     let epoch = window.lock_all()?;
     Side { epoch: &epoch, target, part: &part, is_both: true }.all(bench)?;
     epoch.unlock()?;

@@ -7,13 +7,12 @@ use std::hint::black_box;
 
 const WORDS: usize = 1 << 16;
 const PLACES: usize = 1024;
-const PATHS: [&str; 2] = ["load_store", "messages"];
 
 /// In times of the loop of calls, near.
 const GOAL: f64 = 1.1;
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
-    for path in PATHS {
+    for path in [bench.direct(), "messages"] {
         let window = bench.world().window(WORDS, 8).hint("rma_path", path)?.allocate()?;
         if bench.is_first() {
             let epoch = window.lock_all()?;
@@ -35,7 +34,7 @@ fn places() -> Vec<(Rank, u64)> {
 fn of(bench: &mut Bench<'_>, epoch: &LockAll<'_>, path: &str) -> Result<()> {
     let (places, values) = (places(), vec![1u64; PLACES]);
     let (mut found, mut others) = (vec![0u64; PLACES], vec![0u64; PLACES]);
-    let near = path == PATHS[0];
+    let near = path == "load_store";
     let named = |what: &str| {
         let row = row(format!("{what} of {PLACES} places, {path}")).bytes(8 * PLACES);
         if near { row.goal(GOAL) } else { row }

@@ -65,7 +65,7 @@ fn handed_over(
     bytes: usize,
     bcast: Work<'_>,
 ) -> Result<()> {
-    let part = Raw::new(&window.shared_query(Rank(0))?);
+    let part = Raw::new(&bench.part(window, Rank(0))?);
     let flags = Flags::new(&part);
     let is_first = bench.is_first();
     let mut payload = vec![7u8; bytes];

@@ -80,7 +80,7 @@ impl<'w, E: Element> Matrix<'w, E> {
 fn transposes<E: Element>(bench: &mut Bench<'_>, name: &str, one: E) -> Result<()> {
     let window = bench.world().window(SIDE * SIDE, size_of::<E>()).allocate()?;
     if bench.is_first() {
-        let by_hand = Matrix::<E>::new(window.shared_query(TARGET)?);
+        let by_hand = Matrix::<E>::new(bench.part(&window, TARGET)?);
         let dense = Layout::element::<E>();
         let column = dense.vector(SIDE as u64, 1, SIDE as i64)?;
         let columns = column.resized(0, size_of::<E>() as i64)?;
@@ -182,7 +182,7 @@ impl<'w, E: Element, const APART: usize> Spaced<'w, E, APART> {
 fn vector<E: Element>(bench: &mut Bench<'_>, blocks: usize, element: E, name: &str) -> Result<()> {
     let window = bench.world().window(2 * blocks, size_of::<E>()).allocate()?;
     if bench.is_first() {
-        let by_hand = Spaced::<E, 2>::new(window.shared_query(TARGET)?);
+        let by_hand = Spaced::<E, 2>::new(bench.part(&window, TARGET)?);
         let dense = Layout::element::<E>();
         let every_other = dense.vector(blocks as u64, 1, 2)?;
         let (mut buffer, mut other) =
@@ -237,7 +237,7 @@ fn accumulate<E: BasicElement, const APART: usize>(
 ) -> Result<()> {
     let window = bench.world().window(APART * blocks, size_of::<E>()).allocate()?;
     if bench.is_first() {
-        let by_hand = Spaced::<E, APART>::new(window.shared_query(TARGET)?);
+        let by_hand = Spaced::<E, APART>::new(bench.part(&window, TARGET)?);
         let dense = Layout::element::<E>();
         let spaced = dense.vector(blocks as u64, 1, APART as i64)?;
         let operands = Aligned::new(one, blocks);

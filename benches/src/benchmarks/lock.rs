@@ -13,7 +13,7 @@ const LOCK_AT: usize = 64;
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let window = bench.world().window(16, 8).allocate()?;
     if bench.is_first() {
-        let part = Raw::new(&window.shared_query(TARGET)?);
+        let part = Raw::new(&bench.part(&window, TARGET)?);
         let (word, lock) = (part.word64(0), part.word64(LOCK_AT));
         for (name, kind) in [("exclusive", LockKind::Exclusive), ("shared", LockKind::Shared)] {
             pairs(bench, &window, name, kind, word, lock)?;

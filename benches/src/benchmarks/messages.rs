@@ -28,7 +28,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     bench.set_rounds(ROUNDS);
     bench.set_batch(BATCH);
     if bench.is_first() {
-        let part = Raw::new(&bytes.shared_query(TARGET)?);
+        let part = Raw::new(&bench.part(&bytes, TARGET)?);
         let epoch = bytes.lock_all()?;
         let buffer = RefCell::new(vec![7u8; LARGEST]);
         SIZES.iter().try_for_each(|size| bandwidth(bench, &epoch, &part, &buffer, *size))?;

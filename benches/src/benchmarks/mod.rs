@@ -8,6 +8,7 @@ mod commit;
 mod contention;
 mod counts;
 mod dht;
+mod figure3;
 mod forms;
 mod hacc;
 mod layout;
@@ -27,6 +28,7 @@ mod start;
 mod storage;
 mod sync;
 mod system;
+mod target;
 mod threads;
 mod user_memory;
 mod value;
@@ -35,9 +37,26 @@ mod window;
 use crate::Result;
 use crate::bench::Bench;
 use rma::Rank;
+use std::time::Duration;
 
 /// The rank whose part is accessed, by rank 0.
 const TARGET: Rank = Rank(1);
+
+/// How the names of benchmarks begin whose limits are those of libfabric.
+pub(crate) const NETWORK: &str = "network";
+
+/// Where a benchmark runs, unless it is told where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// On this machine, whose ranks share memory; elsewhere if that is asked for.
+    Anywhere,
+    /// Nowhere but there, for that reason.
+    Near(&'static str),
+    /// Each rank is a node of its own, and libfabric between them.
+    Network,
+    /// The same, on so many nodes.
+    Nodes(u32),
+}
 
 /// A benchmark.
 pub(crate) struct Benchmark {
@@ -48,6 +67,9 @@ pub(crate) struct Benchmark {
     pub(crate) ranks: &'static [u32],
     /// Whether the job as a whole is a figure: its time and CPU time.
     pub(crate) is_whole_job: bool,
+    pub(crate) home: Home,
+    /// After which a wait fails, if one is meant to.
+    pub(crate) wait_timeout: Option<Duration>,
     pub(crate) run: fn(&mut Bench<'_>) -> Result<()>,
 }
 
@@ -57,7 +79,20 @@ const fn benchmark(
     ranks: &'static [u32],
     run: fn(&mut Bench<'_>) -> Result<()>,
 ) -> Benchmark {
-    Benchmark { name, about, ranks, is_whole_job: false, run }
+    let home = Home::Anywhere;
+    Benchmark { name, about, ranks, is_whole_job: false, home, wait_timeout: None, run }
+}
+
+const fn network(
+    name: &'static str,
+    about: &'static str,
+    run: fn(&mut Bench<'_>) -> Result<()>,
+) -> Benchmark {
+    Benchmark { home: Home::Network, ..benchmark(name, about, &[2], run) }
+}
+
+const fn near(why: &'static str, benchmark: Benchmark) -> Benchmark {
+    Benchmark { home: Home::Near(why), ..benchmark }
 }
 
 /// All of them.
@@ -98,24 +133,58 @@ pub(crate) const ALL: &[Benchmark] = &[
         &[2],
         messages::run,
     ),
-    benchmark(
-        "counts",
-        "instructions, system calls, allocations and messages of a call",
-        &[2],
-        counts::run,
+    near(
+        "its budgets are those of load and store; network-near counts beside a network",
+        benchmark(
+            "counts",
+            "instructions, system calls, allocations and messages of a call",
+            &[2],
+            counts::run,
+        ),
     ),
-    benchmark(
+    network(
         "network",
         "small operations by libfabric, next to its messages and those of TCP",
-        &[2],
         network::run,
     ),
-    benchmark(
+    network(
         "network-layout",
         "layouts by libfabric, as transfers of their runs or packed into messages",
-        &[2],
         network::run_layouts,
     ),
+    network(
+        "network-figure3",
+        "contiguous, non-contiguous and accumulate by device, messages and emulation",
+        figure3::by_network,
+    ),
+    benchmark(
+        "simulated-figure3",
+        "the same on the simulated device, in its virtual time",
+        &[2],
+        figure3::simulated,
+    ),
+    network(
+        "network-progress",
+        "CPU time of an idle rank, put to a target that computes for a second",
+        target::progress,
+    ),
+    Benchmark {
+        wait_timeout: Some(Duration::from_secs(3)),
+        ..network(
+            "network-memory",
+            "memory while millions of operations are issued, and to a target that is stopped",
+            target::memory,
+        )
+    },
+    Benchmark {
+        home: Home::Nodes(2),
+        ..benchmark(
+            "network-near",
+            "instructions of operations inside a node of a job of two",
+            &[4],
+            target::near,
+        )
+    },
     benchmark("batch", "many single elements at once", &[2], batch::run),
     benchmark("layout", "put and get of every other element, transposes", &[2], layout::run),
     benchmark("forms", "one element by scopes, layouts and requests", &[2], forms::run),
@@ -138,11 +207,14 @@ pub(crate) const ALL: &[Benchmark] = &[
         commit::run,
     ),
     benchmark("dht", "a hash table filled in memory, on storage and half on each", &[2], dht::run),
-    benchmark(
-        "out-of-core",
-        "a hash table of up to 1.66 times the memory that there is, on storage",
-        &[2],
-        dht::out_of_core,
+    near(
+        "over a network, filling a table that is larger than memory takes longer than a job may",
+        benchmark(
+            "out-of-core",
+            "a hash table of up to 1.66 times the memory that there is, on storage",
+            &[2],
+            dht::out_of_core,
+        ),
     ),
     benchmark(
         "hacc",
@@ -189,7 +261,15 @@ pub(crate) const ALL: &[Benchmark] = &[
         outstanding::run,
     ),
     benchmark("window-create", "allocate and free a window", &[2, 4, 16, 64], window::run),
-    benchmark("system", "futex wake, TCP, pwrite and fdatasync of the system", &[2], system::run),
+    near(
+        "it measures the system of one machine",
+        benchmark(
+            "system",
+            "futex wake, TCP, pwrite and fdatasync of the system",
+            &[2],
+            system::run,
+        ),
+    ),
     Benchmark {
         is_whole_job: true,
         ..benchmark(

@@ -1,36 +1,51 @@
 //! Small operations on a target that only a network reaches.
 use super::TARGET;
+use super::target::process_of_target;
 use crate::Result;
 use crate::bench::{Bench, row};
 use crate::measure::Work;
-use rma::{Layout, LockAll, Op};
+use crate::record::Unit;
+use rma::{Layout, LockAll, LockKind, Op, Window};
 use rma_transport_ofi::{RawLink, RawMemory};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, Signal, kill_process};
 use std::hint::black_box;
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Release};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of what ranks tell each other of their ends: a length and an address, where memory is
 /// reached in the same way, a port.
-const CARD: usize = 256;
-const MEMORY_AT: usize = 128;
+const CARD: usize = 512;
+const MEMORY_AT: usize = 160;
+const HOST_AT: usize = 400;
 const PORT_AT: usize = CARD - 2;
 
 /// Longer than a thread of the target looks for more of what came last, be it rma's or the limit's:
 /// it has a core for all of them.
 const SETTLE: Duration = Duration::from_millis(2);
 
+/// So long an end of TCP looks for what comes.
+const SPIN: Duration = Duration::from_millis(1);
+
 /// Bytes of large operations, and of the window.
 const LARGE: usize = 1 << 20;
+
+/// Puts before a flush, in the row of many.
+const MANY: u64 = 1000;
+const MANY_ROUNDS: usize = 101;
+
+/// So long a target is stopped.
+const STOP: Duration = Duration::from_millis(300);
 
 /// Runs of layouts, and 64-bit words in each.
 const LAYOUTS: [(u64, u64); 5] = [(2, 1), (16, 1), (16, 1024), (64, 64), (256, 8)];
 
 /// What rank 0 has to measure the limits with: transfers by the same provider without rma, and
 /// round trips of messages.
-type Ends<'e> = (&'e mut RawLink, &'e mut RawMemory, TcpStream);
+pub(super) type Ends<'e> = (&'e mut RawLink, &'e mut RawMemory, TcpStream);
 
 /// Single operations.
 /// It works in a job of any transport; `rma-run --transport ofi` is meant.
@@ -44,27 +59,30 @@ pub(super) fn run_layouts(bench: &mut Bench<'_>) -> Result<()> {
 }
 
 /// Rank 1 has a thread for each of the ends that serves, or sends back what comes.
-fn with_ends(
+pub(super) fn with_ends(
     bench: &mut Bench<'_>,
     rows: fn(&mut Bench<'_>, Option<Ends<'_>>) -> Result<()>,
 ) -> Result<()> {
     bench.settle(SETTLE);
     let stop = AtomicBool::new(false);
-    let mut link = RawLink::open(None, "127.0.0.1")?;
-    let mut memory = RawMemory::open(None, "127.0.0.1")?;
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let host = host_of(&bench.universe().explain());
+    let mut link = RawLink::open(bench.provider(), &host.to_string())?;
+    let mut memory = RawMemory::open(bench.provider(), &host.to_string())?;
+    let listener = TcpListener::bind((host, 0))?;
     let port = listener.local_addr()?.port();
-    let cards = bench.world().allgather(&card(link.address(), &memory.card(), port))?;
+    let mine = card([link.address(), &memory.card(), host.to_string().as_bytes()], port);
+    let cards = bench.world().allgather(&mine)?;
     let (first, second) = cards.split_at(CARD);
     let theirs = if bench.is_first() { second } else { first };
-    let (address, far, port) = read(theirs).ok_or("a card that is none")?;
+    let (address, far, there) = read(theirs).ok_or("a card that is none")?;
     if !link.connect(address) || !memory.connect(far) {
         return Err("the other rank has another provider".into());
     }
     thread::scope(|scope| {
         let measured = if bench.is_first() {
-            let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+            let stream = TcpStream::connect(there)?;
             stream.set_nodelay(true)?;
+            stream.set_nonblocking(true)?;
             rows(bench, Some((&mut link, &mut memory, stream)))
         } else {
             let (stop, mut link) = (&stop, link);
@@ -79,9 +97,10 @@ fn with_ends(
             scope.spawn(move || {
                 let Ok((mut stream, _)) = listener.accept() else { return };
                 let mut word = [0; 8];
-                // Both end when the other rank closes its end.
                 _ = stream.set_nodelay(true);
-                while stream.read_exact(&mut word).and_then(|()| stream.write_all(&word)).is_ok() {}
+                _ = stream.set_nonblocking(true);
+                // It ends when the other rank closes its end.
+                while receive(&mut stream, &mut word).is_ok() && stream.write_all(&word).is_ok() {}
             });
             rows(bench, None)
         };
@@ -90,9 +109,19 @@ fn with_ends(
     })
 }
 
-fn card(address: &[u8], memory: &[u8], port: u16) -> [u8; CARD] {
+/// The address that the provider has been opened at, if it is one of IP.
+fn host_of(explained: &str) -> IpAddr {
+    let named = explained.split_whitespace().find_map(|word| {
+        let (_, address) = word.split_once("://")?;
+        let (host, _) = address.rsplit_once(':')?;
+        host.trim_matches(['[', ']']).parse().ok()
+    });
+    named.unwrap_or(Ipv4Addr::LOCALHOST.into())
+}
+
+fn card([address, memory, host]: [&[u8]; 3], port: u16) -> [u8; CARD] {
     let mut card = [0; CARD];
-    for (at, bytes) in [(0, address), (MEMORY_AT, memory)] {
+    for (at, bytes) in [(0, address), (MEMORY_AT, memory), (HOST_AT, host)] {
         card[at] = bytes.len() as u8;
         card[at + 1..][..bytes.len()].copy_from_slice(bytes);
     }
@@ -100,22 +129,29 @@ fn card(address: &[u8], memory: &[u8], port: u16) -> [u8; CARD] {
     card
 }
 
-fn read(card: &[u8]) -> Option<(&[u8], &[u8], u16)> {
+fn read(card: &[u8]) -> Option<(&[u8], &[u8], SocketAddr)> {
     let part = |at: usize| {
         let (len, rest) = card.get(at..)?.split_first()?;
         rest.get(..usize::from(*len))
     };
     let port = card.get(PORT_AT..)?.try_into().ok()?;
-    Some((part(0)?, part(MEMORY_AT)?, u16::from_le_bytes(port)))
+    let host = std::str::from_utf8(part(HOST_AT)?).ok()?.parse().ok()?;
+    Some((part(0)?, part(MEMORY_AT)?, SocketAddr::new(host, u16::from_le_bytes(port))))
 }
 
 fn rows(bench: &mut Bench<'_>, ends: Option<Ends<'_>>) -> Result<()> {
     let window = bench.world().window(LARGE, size_of::<u64>()).allocate()?;
-    if let Some((link, memory, stream)) = ends {
+    let target = process_of_target(bench)?;
+    if let Some((link, memory, mut stream)) = ends {
         let epoch = window.lock_all()?;
-        transfers(bench, &epoch, memory)?;
+        transfers(bench, &epoch, memory, &mut stream)?;
         messages(bench, &epoch, (link, memory), stream)?;
         epoch.unlock()?;
+        locks(bench, &window, link)?;
+        of_many(bench, &window, memory)?;
+        if let Some(target) = target {
+            stopped(bench, &window, target)?;
+        }
         atomics(bench, Some(memory))?;
     } else {
         atomics(bench, None)?;
@@ -207,11 +243,70 @@ fn atomics(bench: &mut Bench<'_>, memory: Option<&mut RawMemory>) -> Result<()> 
     Ok(window.free()?)
 }
 
-fn done(done: bool) -> Result<()> {
+pub(super) fn done(done: bool) -> Result<()> {
     if done { Ok(()) } else { Err("the raw transfer failed".into()) }
 }
 
-fn transfers(bench: &mut Bench<'_>, epoch: &LockAll<'_>, memory: &mut RawMemory) -> Result<()> {
+/// Of a word.
+fn round_trips(stream: &mut TcpStream, n: u64) -> Result<()> {
+    let mut word = [0; 8];
+    for _ in 0..n {
+        stream.write_all(&word)?;
+        receive(stream, &mut word)?;
+    }
+    Ok(())
+}
+
+/// Looks for a word as long as the ends of libfabric look, and sleeps then.
+fn receive(stream: &mut TcpStream, word: &mut [u8; 8]) -> std::io::Result<()> {
+    let (start, mut filled) = (Instant::now(), 0);
+    while filled < word.len() {
+        match stream.read(&mut word[filled..]) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(more) => filled += more,
+            Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
+            Err(_) if start.elapsed() > SPIN => {
+                _ = poll(&mut [PollFd::new(stream, PollFlags::IN)], None)?
+            }
+            Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// A put is complete at its target when a flush returns: not while that is stopped.
+fn stopped(bench: &mut Bench<'_>, window: &Window, target: Pid) -> Result<()> {
+    let stop = if bench.is_smoke() { STOP / 10 } else { STOP };
+    let epoch = window.lock_all()?;
+    epoch.put(TARGET, 0, &[0u64])?;
+    epoch.flush(TARGET)?;
+    let start = Instant::now();
+    kill_process(target, Signal::STOP)?;
+    let took = thread::scope(|scope| -> Result<Duration> {
+        let over = scope.spawn(move || {
+            thread::sleep(stop);
+            kill_process(target, Signal::CONT)
+        });
+        let put = epoch.put(TARGET, 0, &[1u64]).and_then(|()| epoch.flush(TARGET));
+        let took = start.elapsed();
+        over.join().map_err(|_| "the thread that lets the target go on panicked")??;
+        put?;
+        Ok(took)
+    })?;
+    epoch.unlock()?;
+    if took < stop {
+        return Err(format!("a flush returned after {took:?}, its target stopped").into());
+    }
+    let name = format!("put + flush, target stopped for {stop:?}");
+    bench.note(row(name).bytes(8), Unit::Nanoseconds, &[took.as_nanos() as f64])
+}
+
+fn transfers(
+    bench: &mut Bench<'_>,
+    epoch: &LockAll<'_>,
+    memory: &mut RawMemory,
+    stream: &mut TcpStream,
+) -> Result<()> {
     for (bytes, goal) in [(size_of::<u64>(), 1.1), (LARGE, 1.0 / 0.95)] {
         let mut values = vec![1u64; bytes / size_of::<u64>()];
         let mut put = |n: u64| -> Result<()> {
@@ -223,7 +318,13 @@ fn transfers(bench: &mut Bench<'_>, epoch: &LockAll<'_>, memory: &mut RawMemory)
         };
         let mut write = |n: u64| (0..n).try_for_each(|_| done(memory.write(bytes, 1)));
         let draft = row("put + flush by libfabric").bytes(bytes).goal(goal);
-        bench.alone(draft, &mut put, &mut [("fi_write, delivered", &mut write)])?;
+        let limits: &mut [(&str, Work<'_>)] = &mut [
+            ("fi_write, delivered", &mut write),
+            ("round trip of TCP", &mut |n| round_trips(stream, n)),
+        ];
+        // Of a word: it says nothing of large ones.
+        let some = if bytes == LARGE { 1 } else { 2 };
+        bench.alone(draft, &mut put, &mut limits[..some])?;
         let mut get = |n: u64| -> Result<()> {
             for _ in 0..n {
                 epoch.get(TARGET, 0, &mut values)?;
@@ -261,14 +362,7 @@ fn messages(
         }
         Ok(())
     };
-    let mut by_tcp = |n: u64| -> Result<()> {
-        let mut word = [0; 8];
-        for _ in 0..n {
-            stream.write_all(&word)?;
-            stream.read_exact(&mut word)?;
-        }
-        Ok(())
-    };
+    let mut by_tcp = |n: u64| round_trips(&mut stream, n);
     let mut fetch = |n: u64| -> Result<()> {
         for _ in 0..n {
             black_box(epoch.fetch_and_op(TARGET, 0, Op::Sum, 1u64)?);
@@ -282,5 +376,82 @@ fn messages(
     if fetches {
         limits.push(("fi_fetch_atomic", &mut by_provider));
     }
-    bench.alone(row("fetch_and_op sum by libfabric").bytes(8), &mut fetch, &mut limits)
+    let draft = row("fetch_and_op sum by libfabric").bytes(8).goal(1.1);
+    bench.alone(draft, &mut fetch, &mut limits)?;
+    bench.alone(row("round trip of TCP, without rma").bytes(8), &mut by_tcp, &mut [])
+}
+
+/// A lock and an unlock are a message each, and the put is a transfer between them: two round
+/// trips.
+fn locks(bench: &mut Bench<'_>, window: &Window, link: &mut RawLink) -> Result<()> {
+    let never = AtomicBool::new(false);
+    let mut locked = |n: u64| -> Result<()> {
+        for i in 0..n {
+            let epoch = window.lock(TARGET, LockKind::Exclusive)?;
+            epoch.put(0, &[i])?;
+            epoch.unlock()?;
+        }
+        Ok(())
+    };
+    let mut trips = |n: u64| -> Result<()> {
+        for _ in 0..2 * n {
+            if !link.send(size_of::<u64>()) || link.receive(&never).is_none() {
+                return Err("the raw link is broken".into());
+            }
+        }
+        Ok(())
+    };
+    let draft = row("lock + put + unlock by libfabric").bytes(8);
+    bench.alone(draft, &mut locked, &mut [("2 round trips of fi_send", &mut trips)])
+}
+
+/// With a flush behind so many that it does not count.
+fn of_many(bench: &mut Bench<'_>, window: &Window, memory: &mut RawMemory) -> Result<()> {
+    let epoch = window.lock_all()?;
+    let mut puts = || -> Result<()> {
+        (0..MANY).try_for_each(|i| epoch.put(TARGET, 0, &[i]))?;
+        Ok(epoch.flush(TARGET)?)
+    };
+    let mut writes = || done(memory.write(size_of::<u64>(), MANY));
+    let rounds = if bench.is_smoke() { 1 } else { MANY_ROUNDS };
+    let (mut ours, mut raw) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        raw.push(each_of_many(&mut writes)?);
+        ours.push(each_of_many(&mut puts)?);
+    }
+    let draft = row("put by libfabric, 1,000 before a flush").bytes(8).goal(1.0 / 0.8);
+    bench.note_beside(draft, Unit::Nanoseconds, &ours, &[("fi_write, 1,000", &raw)])?;
+    Ok(epoch.unlock()?)
+}
+
+/// Nanoseconds, behind as many that are not timed: threads that look for more of what came before
+/// have stopped by then.
+fn each_of_many(work: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
+    work()?;
+    let start = Instant::now();
+    work()?;
+    Ok(start.elapsed().as_nanos() as f64 / MANY as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_of_a_provider_is_found_in_what_is_said_of_it() {
+        let said =
+            "ofi: provider tcp;ofi_rxm of libfabric 1.17 at fi_sockaddr_in://10.0.0.2:37, up";
+        assert_eq!(host_of(said), IpAddr::from([10, 0, 0, 2]));
+        assert_eq!(host_of("at fi_sockaddr_in6://[::1]:9, x").to_string(), "::1");
+        assert_eq!(host_of("at fi_shm://123:0:fi_shm_7"), IpAddr::from([127, 0, 0, 1]));
+    }
+
+    #[test]
+    fn a_card_is_read_as_it_was_written() {
+        let card = card([b"abc", &[7; 40], b"127.0.0.1"], 4711);
+        let (address, memory, there) = read(&card).unwrap();
+        assert_eq!((address, memory), (&b"abc"[..], &[7; 40][..]));
+        assert_eq!(there.to_string(), "127.0.0.1:4711");
+        assert!(read(&card[..MEMORY_AT]).is_none());
+    }
 }

@@ -12,7 +12,6 @@ const COUNTS: [u64; 4] = [1, 1_000, 100_000, 1_000_000];
 const SMOKE: u64 = 1_000;
 /// So many tell what each of them takes: pages are counted.
 const MANY: u64 = 100_000;
-const PATHS: [&str; 2] = ["load_store", "messages"];
 /// Words of the window.
 const WORDS: u64 = 1024;
 
@@ -78,7 +77,7 @@ impl Kind {
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let mut windows = Vec::new();
-    for path in PATHS {
+    for path in [bench.direct(), "messages"] {
         let builder = bench.world().window(WORDS as usize, 8);
         windows.push((path, builder.hint("rma_path", path)?.allocate()?));
     }

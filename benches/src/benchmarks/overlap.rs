@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 /// Sent at once by messages; a larger one waits for what its target grants.
 const EAGER: usize = 8 << 10;
 const LARGE: usize = 1 << 20;
-const PATHS: [&str; 2] = ["load_store", "messages"];
 const ROUNDS: usize = 101;
 /// Runs of which the fastest says how long a transfer takes, to compute for as long.
 const TRIALS: usize = 20;
@@ -19,7 +18,7 @@ const STEPS: u64 = 20_000;
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     bench.set_rounds(ROUNDS);
-    for path in PATHS {
+    for path in [bench.direct(), "messages"] {
         let window = bench.world().window(LARGE, 1).hint("rma_path", path)?.allocate()?;
         if bench.is_first() {
             all(bench, &window, path)?;

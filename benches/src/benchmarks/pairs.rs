@@ -28,7 +28,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
 fn in_turn(bench: &mut Bench<'_>, window: &Window, buffer: &[u8]) -> Result<()> {
     let others = u64::from(bench.world().size()) - 1;
     let target = |i: u64| Rank((1 + i % others) as u32);
-    let part = |i: u64| -> Result<_> { Ok(Raw::new(&window.shared_query(target(i))?)) };
+    let part = |i: u64| -> Result<_> { Ok(Raw::new(&bench.part(window, target(i))?)) };
     let parts = (0..others).map(part).collect::<Result<Vec<_>>>()?;
     let epoch = window.lock_all()?;
     bench.alone(
@@ -48,7 +48,7 @@ fn at_once(bench: &mut Bench<'_>, window: &Window, buffer: &[u8]) -> Result<()> 
     let pairs = world.size() / 2;
     let is_origin = world.rank().0 < pairs;
     let target = if is_origin { Rank(world.rank().0 + pairs) } else { TARGET };
-    let part = Raw::new(&window.shared_query(target)?);
+    let part = Raw::new(&bench.part(window, target)?);
     let epoch = window.lock_all()?;
     let mut ours = |n| {
         if is_origin {

@@ -9,7 +9,7 @@ use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst, fence};
 
 /// Words of a part.
 const WORDS: usize = 64;
-const PATHS: [&str; 3] = ["load_store", "cma", "messages"];
+const PATHS: [&str; 4] = ["load_store", "cma", "device", "messages"];
 
 /// The target waits in a barrier, and so serves messages. A path that the system does not permit
 /// has no rows.
@@ -42,7 +42,7 @@ fn put(
     path: &str,
     there: RawTarget,
 ) -> Result<()> {
-    let part = Raw::new(&window.shared_query(TARGET)?);
+    let part = Raw::new(&bench.part(window, TARGET)?);
     let word = part.word64(0);
     let draft = row(format!("put + flush, {path}")).bytes(8);
     let mut ours = |n| {

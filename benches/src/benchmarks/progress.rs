@@ -23,7 +23,7 @@ enum Target {
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let world = bench.world();
     let window = world.window(512, 8).hint("rma_path", "messages")?.allocate()?;
-    // By load and store: tells the target when to stop, without a message.
+    // Tells the target when to stop.
     let flags = world.window(1, 8).allocate()?;
     for (stop, target) in (1..).zip([Target::Polls, Target::Waits, Target::Computes]) {
         while_target(bench, target, &window, &flags, stop)?;
@@ -50,11 +50,18 @@ fn while_target(
         }
         fetch(bench, target, &epoch)?;
         epoch.unlock()?;
-        flags.shared_query(TARGET)?.store(0, stop)?;
+        tell(flags, stop)?;
     } else if world.rank() == TARGET {
         until(bench, target, flags, stop)?;
     }
     Ok(world.barrier()?)
+}
+
+/// Tells the target to stop: near, without a message.
+fn tell(flags: &Window, stop: u64) -> Result<()> {
+    let epoch = flags.lock_all()?;
+    epoch.put(TARGET, 0, &[stop])?;
+    Ok(epoch.unlock()?)
 }
 
 /// What the target does until it is told to stop.
@@ -83,7 +90,7 @@ fn direct(bench: &mut Bench<'_>, flags: &Window, stop: u64) -> Result<()> {
             put(bench, name, &epoch, 8)?;
             epoch.unlock()?;
         }
-        flags.shared_query(TARGET)?.store(0, stop)?;
+        tell(flags, stop)?;
     } else if world.rank() == TARGET {
         until(bench, Target::Computes, flags, stop)?;
     }

@@ -17,7 +17,7 @@ const SIZES: [usize; 4] = [64, 512, 4 << 10, PART];
 pub(super) fn latency(bench: &mut Bench<'_>) -> Result<()> {
     let window = bench.world().window(PART / 8, 8).allocate()?;
     if bench.is_first() {
-        let part = Raw::new(&window.shared_query(TARGET)?);
+        let part = Raw::new(&bench.part(&window, TARGET)?);
         let word = part.word64(0);
         let epoch = window.lock_all()?;
         put_word(bench, "put + flush", &epoch, word)?;
@@ -29,7 +29,8 @@ pub(super) fn latency(bench: &mut Bench<'_>) -> Result<()> {
     }
     bench.world().barrier()?;
     window.free()?;
-    shared(bench)
+    // Ranks of other nodes have no memory to share.
+    if bench.is_far() { Ok(()) } else { shared(bench) }
 }
 
 /// A window that all ranks see as one piece of memory.

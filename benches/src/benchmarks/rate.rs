@@ -28,7 +28,7 @@ const ROUNDS: usize = 101;
 type Done<T> = std::result::Result<T, RmaError>;
 
 pub(super) fn puts(bench: &mut Bench<'_>) -> Result<()> {
-    by(bench, "load_store", |rates| {
+    by(bench, bench.direct(), |rates| {
         let (epoch, words) = (rates.epoch, rates.words);
         let put = move |i: u64| epoch.put(TARGET, i % PLACES, &[i]);
         let store = move |i: u64| word(words, i).store(i, Relaxed);
@@ -38,7 +38,7 @@ pub(super) fn puts(bench: &mut Bench<'_>) -> Result<()> {
 }
 
 pub(super) fn others(bench: &mut Bench<'_>) -> Result<()> {
-    by(bench, "load_store", |rates| {
+    by(bench, bench.direct(), |rates| {
         rates.get()?;
         SIZES.iter().try_for_each(|bytes| rates.gets(*bytes))?;
         all_but_put_and_get(rates)
@@ -65,7 +65,7 @@ fn by(
 ) -> Result<()> {
     let window = bench.world().window(PART / 8, 8).hint("rma_path", path)?.allocate()?;
     if bench.is_first() {
-        let part = Raw::new(&window.shared_query(TARGET)?);
+        let part = Raw::new(&bench.part(&window, TARGET)?);
         let words: Vec<_> = (0..PLACES as usize).map(|i| part.word64(i * 8)).collect();
         let epoch = window.lock_all()?;
         let by_messages = path == "messages";

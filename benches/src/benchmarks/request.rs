@@ -13,7 +13,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let largest = SIZES[SIZES.len() - 1];
     let window = bench.world().window(largest, 1).allocate()?;
     if bench.is_first() {
-        let part = Raw::new(&window.shared_query(TARGET)?);
+        let part = Raw::new(&bench.part(&window, TARGET)?);
         let epoch = window.lock_all()?;
         for bytes in SIZES {
             match bytes {

@@ -99,7 +99,7 @@ fn transfers(bench: &mut Bench<'_>) -> Result<()> {
     let (on_storage, in_memory) =
         (stored(bench, "put", LARGEST, 1.0)?, bench.world().window(LARGEST, 1).allocate()?);
     if bench.is_first() {
-        let part = Raw::new(&on_storage.shared_query(TARGET)?);
+        let part = Raw::new(&bench.part(&on_storage, TARGET)?);
         let (ours, theirs) = (on_storage.lock_all()?, in_memory.lock_all()?);
         let mut buffer = vec![7u8; LARGEST];
         for bytes in SIZES {

@@ -21,7 +21,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
         return Err("this benchmark is for 2 ranks".into());
     }
     let window = world.window(Flags::BYTES, 1).allocate()?;
-    let flags = Flags::new(&Raw::new(&window.shared_query(Rank(0))?));
+    let flags = Flags::new(&Raw::new(&bench.part(&window, Rank(0))?));
     let is_first = bench.is_first();
     let (mine, other) =
         if is_first { (flags.request, flags.reply) } else { (flags.reply, flags.request) };

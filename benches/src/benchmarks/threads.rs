@@ -22,8 +22,12 @@ const APART: u64 = 16;
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let window = bench.world().window((4 * APART) as usize, 8).allocate()?;
     if bench.is_first() {
-        let puts = if bench.is_smoke() { SMOKE } else { FULL };
-        let part = Raw::new(&window.shared_query(TARGET)?);
+        let puts = match (bench.is_smoke(), bench.is_far()) {
+            (true, _) => SMOKE,
+            (false, true) => BY_MESSAGES,
+            (false, false) => FULL,
+        };
+        let part = Raw::new(&bench.part(&window, TARGET)?);
         let words: Vec<_> = (0..4 * APART).map(|i| part.word64(8 * i as usize)).collect();
         let epoch = window.lock_all()?;
         let put = |at, i| {

@@ -54,7 +54,7 @@ fn given(bench: &mut Bench<'_>) -> Result<()> {
     let window =
         bench.world().window(PART, 1).create(vec![0u8; PART]).map_err(rma::WindowError::from)?;
     if bench.is_first() {
-        let part = Raw::new(&window.shared_query(TARGET)?);
+        let part = Raw::new(&bench.part(&window, TARGET)?);
         let epoch = window.lock_all()?;
         let mut copy = |bytes: &[u8]| {
             part.write_memcpy(bytes);
@@ -98,7 +98,7 @@ fn attached(bench: &mut Bench<'_>) -> Result<()> {
     let region = dynamic.attach(vec![0u8; PART]).map_err(rma::RmaError::from)?;
     let base = bench.world().allgather(&[region.address()])?[usize::from(TARGET)];
     if bench.is_first() {
-        let part = Raw::new(&allocated.shared_query(TARGET)?);
+        let part = Raw::new(&bench.part(&allocated, TARGET)?);
         let epoch = dynamic.lock_all()?;
         let mut copy = |bytes: &[u8]| {
             part.write_memcpy(bytes);

@@ -29,7 +29,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
 fn round_trip(bench: &mut Bench<'_>, name: &str, window: &Window) -> Result<()> {
     let world = bench.world();
     let (flags_window, other) = (world.window(Flags::BYTES, 1).allocate()?, world.rank().0 ^ 1);
-    let flags = Flags::new(&Raw::new(&flags_window.shared_query(Rank(0))?));
+    let flags = Flags::new(&Raw::new(&bench.part(&flags_window, Rank(0))?));
     let (is_first, other) = (bench.is_first(), Rank(other));
     let (count, raw_count) = (Cell::new(0u64), Cell::new(0));
     let view = window.local();

@@ -45,6 +45,31 @@ impl Kind {
         }
     }
 
+    /// What has ranks of one machine reach each other by TCP, over the loop-back device.
+    pub(super) fn over_tcp(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Mpich => &[
+                ("MPIR_CVAR_NOLOCAL", "1"),
+                ("MPIR_CVAR_CH4_NETMOD", "ofi"),
+                ("FI_PROVIDER", "tcp"),
+                ("FI_TCP_IFACE", "lo"),
+            ],
+            Self::OpenMpi => &[
+                ("OMPI_MCA_pml", "ob1"),
+                ("OMPI_MCA_btl", "tcp,self"),
+                ("OMPI_MCA_osc", "rdma"),
+                ("OMPI_MCA_btl_tcp_if_include", "lo"),
+            ],
+            Self::Intel => &[
+                ("I_MPI_FABRICS", "ofi"),
+                ("I_MPI_OFI_PROVIDER", "tcp"),
+                ("FI_PROVIDER", "tcp"),
+                ("FI_TCP_IFACE", "lo"),
+            ],
+            Self::Lamellar => &[],
+        }
+    }
+
     /// By what a library says of itself, and its version.
     fn of_library(said: &str) -> Option<(Self, String)> {
         let (kind, rest) = if let Some((_, rest)) = said.split_once("Open MPI v") {

@@ -7,12 +7,14 @@ mod rows;
 use crate::Result;
 use crate::benchmarks;
 use crate::launch;
+use crate::place::Place;
 use crate::progress::Progress;
 use crate::record::{Limit, Lost, Row, Summary, Unit};
 use crate::table::{aligned, by_benchmark, bytes, figure, ratio as times};
 use clap::Args;
 use find::{Here, Kind, Peer};
-use rows::{GROUPS, Group, Theirs, WHOLE_JOB, is_theirs_too};
+use rows::{GROUPS, Group, NETWORK, Theirs, WHOLE_JOB, is_theirs_too};
+use std::fs;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::process::Command;
@@ -41,9 +43,27 @@ pub(crate) struct Wanted {
     /// Look for mpicc and mpiexec in that folder, or its bin; goes before what is newer
     #[arg(long, value_name = "FOLDER")]
     mpi: Vec<PathBuf>,
+    /// What reaches other ranks, ours and theirs: shm (shared memory), or ofi, which is TCP on the
+    /// loop-back device
+    #[arg(long, default_value = "shm", value_parser = ["shm", "ofi"])]
+    transport: String,
     /// Beside the crate lamellar and no MPI; first it is built, which takes minutes
-    #[arg(long, conflicts_with = "mpi")]
+    #[arg(long, conflicts_with_all = ["mpi", "transport"])]
     lamellar: bool,
+}
+
+impl Wanted {
+    fn is_by_network(&self) -> bool {
+        self.transport == "ofi"
+    }
+
+    fn groups(&self) -> &'static [Group] {
+        match (self.lamellar, self.is_by_network()) {
+            (true, _) => lamellar::GROUPS,
+            (false, true) => NETWORK,
+            (false, false) => GROUPS,
+        }
+    }
 }
 
 /// Measures ours and theirs in turn, and returns our rows with theirs beside them.
@@ -59,17 +79,22 @@ pub(crate) fn run(wanted: &Wanted) -> Result<Vec<Row>> {
                       mpicc by --mpi";
         return Err(format!("no peer is here: {remedy}").into());
     }
+    let mut place = Place::default();
+    if wanted.is_by_network() {
+        place.transport = Some("ofi".to_owned());
+        place.provider = Some("tcp".to_owned());
+    }
     let mut progress = Progress::new(rounds as usize * jobs.len() * (1 + peers.len()));
     let (mut seen, mut failures) = (Seen::default(), Vec::new());
     for round in 1..=rounds {
         for (group, ranks) in &jobs {
             let what = format!("{}, {ranks} ranks, round {round}", group.names.join(" and "));
             progress.next(&format!("ours: {what}"));
-            let ours = ours(group, *ranks, names, round)?;
+            let ours = ours(group, *ranks, names, round, &place)?;
             let mut theirs = Vec::new();
             for peer in &peers {
                 progress.next(&format!("{}: {what}", peer.name));
-                let found = measure(peer, group, *ranks)?;
+                let found = measure(peer, group, *ranks, wanted.is_by_network())?;
                 failures.extend(found.failures.iter().map(|why| format!("{why} (round {round})")));
                 theirs.push((peer, found));
             }
@@ -78,6 +103,10 @@ pub(crate) fn run(wanted: &Wanted) -> Result<Vec<Row>> {
     }
     progress.end();
     let rows = seen.rows();
+    if wanted.is_by_network() {
+        // With the limits of each, which are of a network, too.
+        print!("{}", crate::table::table(&rows));
+    }
     print!("{}", table(&rows, &peers));
     failures.iter().for_each(|failure| println!("{failure}"));
     Ok(rows)
@@ -86,8 +115,7 @@ pub(crate) fn run(wanted: &Wanted) -> Result<Vec<Row>> {
 /// A job of each group for each of its numbers of ranks, as far as it is wanted.
 fn jobs(wanted: &Wanted) -> Result<Vec<(Group, u32)>> {
     let mut jobs = Vec::new();
-    let groups = if wanted.lamellar { lamellar::GROUPS } else { GROUPS };
-    for group in chosen(groups, &wanted.names)? {
+    for group in chosen(wanted.groups(), &wanted.names)? {
         let timeout_s = wanted.timeout.map_or(u32::MAX, NonZeroU32::get).min(group.timeout_s);
         let is_wanted = |ranks: &&u32| wanted.ranks.is_empty() || wanted.ranks.contains(ranks);
         let ranks = group.ranks.iter().filter(is_wanted);
@@ -139,11 +167,17 @@ fn is_wanted(names: &[String], name: &str) -> bool {
     names.is_empty() || names.iter().any(|wanted| wanted == name)
 }
 
-fn ours(group: &Group, ranks: u32, names: &[String], round: u32) -> Result<Vec<Row>> {
+fn ours(
+    group: &Group,
+    ranks: u32,
+    names: &[String],
+    round: u32,
+    place: &Place,
+) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for name in group.benchmarks.iter().filter(|name| is_wanted(names, name)) {
         let benchmark = benchmarks::find(name).ok_or_else(|| format!("no benchmark `{name}`"))?;
-        rows.extend(launch::job(benchmark, ranks, false)?);
+        rows.extend(launch::job(benchmark, ranks, false, place)?);
     }
     rows.iter_mut().for_each(|row| row.launch = round);
     Ok(rows)
@@ -158,15 +192,33 @@ struct Found {
     failures: Vec<String>,
 }
 
-fn measure(peer: &Peer, group: &Group, ranks: u32) -> Result<Found> {
+/// Bytes that the loop-back device has sent so far.
+fn sent() -> Result<u64> {
+    let counter = "/sys/class/net/lo/statistics/tx_bytes";
+    let read = fs::read_to_string(counter).map_err(|error| format!("{counter}: {error}"))?;
+    Ok(read.trim().parse()?)
+}
+
+fn measure(peer: &Peer, group: &Group, ranks: u32, by_network: bool) -> Result<Found> {
     let mut found = Found::default();
     for name in group.names {
         let mut command = command(peer, group, ranks, name);
+        if by_network {
+            command.envs(peer.kind.over_tcp().iter().copied());
+        }
+        let before = if by_network { sent()? } else { 0 };
         let start = Instant::now();
         let limit = Duration::from_secs(group.timeout_s.into());
         let output = leftovers::output_of(&mut command, limit)?;
         let (rows, mut failures) = Theirs::all(&String::from_utf8_lossy(&output.stdout));
-        found.rows.extend(rows);
+        let moved: u64 = rows.iter().map(Theirs::moved).sum();
+        if by_network && sent()? - before < moved {
+            let why = format!("it moved {moved} bytes and more, and not all of them by TCP");
+            failures.push(why);
+            found.lost = Some("not by TCP");
+        } else {
+            found.rows.extend(rows);
+        }
         if *name == WHOLE_JOB && output.status.success() {
             found.rows.push(Theirs::whole_job(ranks, start.elapsed()));
         }
@@ -225,7 +277,9 @@ struct Seen {
 impl Seen {
     /// A round of a group: those of our rows that a peer has as well.
     fn add(&mut self, ours: Vec<Row>, theirs: &[(&Peer, Found)]) {
-        for mut row in ours.into_iter().filter(is_theirs_too) {
+        // Of a network, limits of all rows stand beside them.
+        let is_of_network = |row: &Row| row.benchmark.starts_with(benchmarks::NETWORK);
+        for mut row in ours.into_iter().filter(|row| is_theirs_too(row) || is_of_network(row)) {
             let all = || theirs.iter().flat_map(|(_, found)| &found.rows);
             // Of a size that one of them measured, or, if none of them came so far, of any.
             let is_theirs = all().any(|theirs| theirs.is(&row));
@@ -243,7 +297,7 @@ impl Seen {
                     row.lost.push(Lost { name, why: why.to_owned() });
                 }
             }
-            if !row.peers.is_empty() || !row.lost.is_empty() {
+            if is_of_network(&row) || !row.peers.is_empty() || !row.lost.is_empty() {
                 self.rows.push(row);
             }
         }
@@ -415,6 +469,7 @@ mod tests {
                 ranks: ranks.to_vec(),
                 timeout: NonZeroU32::new(timeout),
                 mpi: Vec::new(),
+                transport: "shm".into(),
                 lamellar: false,
             };
             let times = |(group, ranks): (Group, u32)| (ranks, group.timeout_s);

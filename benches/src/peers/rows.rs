@@ -70,6 +70,14 @@ pub(super) const GROUPS: &[Group] = &[
     Group { ranks: &[2, 16, 64], timeout_s: 60, ..group(&[WHOLE_JOB], &["empty-job"]) },
 ];
 
+/// Over TCP. Memory that was there before a window: Open MPI has ranks of a machine share what it
+/// allocates, whatever else it is told.
+pub(super) const NETWORK: &[Group] = &[Group {
+    flavours: "create",
+    options: &["--budget-ms", "200", "--max-bytes", "1048576"],
+    ..group(&["lat", "rate", "atomic", "sync", "stopped"], &["network"])
+}];
+
 /// What is timed from its start to its end, by us: it has no rows of its own.
 pub(super) const WHOLE_JOB: &str = "empty";
 
@@ -170,6 +178,12 @@ const SAME: &[(&str, &str, &str)] = &[
     ("sync-many", "barrier", "many_barrier"),
     ("sync-many", "fence", "many_fence_pair"),
     ("contention", "lock + get + put + unlock", "many_lock_incr"),
+    ("network", "put + flush by libfabric", "put_flush/create"),
+    ("network", "get by libfabric", "get_flush/create"),
+    ("network", "put by libfabric, 1,000", "put_rate/create"),
+    ("network", "fetch_and_op sum by libfabric", "fetch_op_sum_i64/create"),
+    ("network", "lock + put + unlock", "lock_excl/create"),
+    ("network", "put + flush, target stopped", "put_stopped/create"),
     ("window-create", "allocate + free, a window of 4 KiB", "win_cycle_cost"),
     ("window-memory", "resident in a rank", "rss_per_window"),
     ("window-memory", "kept for a rank", "kept_per_window"),
@@ -251,6 +265,12 @@ impl Theirs {
         waited.filter_map(|row| row.value).fold(0.0, f64::max)
     }
 
+    /// Bytes that it has moved at least, all batches together.
+    pub(super) fn moved(&self) -> u64 {
+        let times = self.batches.saturating_mul(self.iters).saturating_mul(self.ops.max(1));
+        times.saturating_mul(self.bytes)
+    }
+
     /// Whether this is the same work as `row`.
     pub(super) fn is(&self, row: &Row) -> bool {
         self.is_test_of(row) && self.bytes == row.bytes.unwrap_or(0)
@@ -306,7 +326,7 @@ mod tests {
 
     #[test]
     fn benchmarks_of_the_tables_exist() {
-        for group in GROUPS {
+        for group in GROUPS.iter().chain(NETWORK) {
             for name in group.benchmarks {
                 assert!(find(name).is_some(), "{name}");
                 assert!(SAME.iter().any(|(benchmark, ..)| benchmark == name), "{name}");
@@ -334,6 +354,12 @@ mod tests {
             500.0
         );
         assert!(theirs("put_flush/alloc", 8, "us", -1.0).summary(Unit::Nanoseconds).is_none());
+    }
+
+    #[test]
+    fn what_a_row_has_moved_is_counted() {
+        assert_eq!(theirs("put_flush/create", 8, "us", 1.0).moved(), 5 * 9 * 2 * 8);
+        assert_eq!(theirs("mpi_barrier/create", 0, "us", 1.0).moved(), 0);
     }
 
     #[test]

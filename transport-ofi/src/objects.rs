@@ -139,6 +139,11 @@ unsafe impl Members for Membership {
     }
 }
 
+/// Rounds of a wait that are passed awake also on a CPU that others want: once the thread sleeps,
+/// the watcher looks there in its place, and each of the two has to wake the other. A round asks
+/// the provider, and takes most of a microsecond.
+const ROUNDS: u32 = 256;
+
 /// Tells the watcher which threads sleep.
 pub(crate) struct Doze {
     pub(crate) sleep: Arc<dyn Sleep>,
@@ -171,7 +176,7 @@ impl Sleep for Doze {
     }
 
     fn relax(&self, round: u32) -> bool {
-        self.sleep.relax(round)
+        self.sleep.relax(round) || round < ROUNDS && !self.is_crowded()
     }
 
     fn now(&self) -> Duration {

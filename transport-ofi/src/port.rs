@@ -450,8 +450,13 @@ impl Port {
             self.fed();
         }
         let mut count = 0;
-        while count < POLL_MAX {
-            let Some(Arrived { slot, len, from }) = lock(&self.inbox).pop_front() else { break };
+        // Threads that sleep, the agent among them, do not wait for this one's next call.
+        let is_left = loop {
+            let mut inbox = lock(&self.inbox);
+            let next = if count < POLL_MAX { inbox.pop_front() } else { None };
+            let is_left = !inbox.is_empty();
+            drop(inbox);
+            let Some(Arrived { slot, len, from }) = next else { break is_left };
             sink(from, &self.endpoint.bytes(&slot)[HEADER..len]);
             count += 1;
             self.handled.fetch_add(1, Release);
@@ -460,9 +465,7 @@ impl Port {
                 lock(&self.reading).rooms.push(slot);
                 self.lacks_slots.store(true, Release);
             }
-        }
-        // Threads that sleep, the agent among them, do not wait for this one's next call.
-        let is_left = !lock(&self.inbox).is_empty();
+        };
         if self.turns.end(turn) || is_left {
             self.wake();
         }

@@ -168,6 +168,10 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
         if news | device.is_some_and(|device| device.look()) {
             port.wake();
             rest.disturb();
+            // The thread that was woken may have this one's CPU: it goes first.
+            if bell.is_parked() {
+                std::thread::yield_now();
+            }
             quiet_from = Instant::now();
         }
         // A thread that was told that there is no room looks again.

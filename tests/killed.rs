@@ -68,8 +68,12 @@ echo $status >"$pipes/$RMA_RANK"
 exit $status
 "#;
 
-/// `operation` again and again, until it fails; the victim is killed in one of the first.
-fn play(operation: impl Fn(&Universe, &rma::Window, u64) -> Result<(), Error>) {
+/// `operation` again and again, until it fails; the victim is killed in one of the first. Then
+/// rank 0 looks at its part by `check`.
+fn play(
+    operation: impl Fn(&Universe, &rma::Window, u64) -> Result<(), Error>,
+    check: impl Fn(&rma::Window),
+) {
     let universe = initialize().unwrap();
     let world = universe.world();
     let window = world.window(WORDS, 8).allocate().unwrap();
@@ -102,6 +106,9 @@ fn play(operation: impl Fn(&Universe, &rma::Window, u64) -> Result<(), Error>) {
         }
         unreachable!("more rounds than a u64 can count")
     });
+    if world.rank() == Rank(0) {
+        check(&window);
+    }
     let blamed = match error {
         Error::Rma(RmaError::PeerFailed { world, .. } | RmaError::PeerLeft { world, .. }) => world,
         Error::Collective(error) => {
@@ -115,8 +122,16 @@ fn play(operation: impl Fn(&Universe, &rma::Window, u64) -> Result<(), Error>) {
 }
 
 fn jobs(test: &str, operation: impl Fn(&Universe, &rma::Window, u64) -> Result<(), Error>) {
+    jobs_and_check(test, operation, |_| ());
+}
+
+fn jobs_and_check(
+    test: &str,
+    operation: impl Fn(&Universe, &rma::Window, u64) -> Result<(), Error>,
+    check: impl Fn(&rma::Window),
+) {
     if rma_launcher::is_launched() {
-        return play(operation);
+        return play(operation, check);
     }
     for carrier in Carrier::ALL.into_iter().filter(|carrier| carrier.is_here()) {
         for _ in 0..3 {
@@ -181,6 +196,37 @@ fn in_accumulates_of_floats() {
         epoch.fetch_and_op(Rank(2), 1, Op::Sum, 1.0f64)?;
         Ok(epoch.unlock()?)
     });
+}
+
+/// Each element counts the rounds of each rank, in 16 bits for each. An array is combined element
+/// by element, or many at once, from its first to its last: the last of the victim's is whole in
+/// some and missing behind them, and none is there twice or in part; nothing of the others is lost.
+#[test]
+fn in_arrays_of_integers() {
+    const ARRAY: usize = 1024;
+    let of = |value: &u64, rank: Rank| value >> (16 * rank.0) & 0xffff;
+    jobs_and_check(
+        "in_arrays_of_integers",
+        |universe, window, round| {
+            let rank = universe.world().rank();
+            let mut before = [0u64; ARRAY];
+            let operands = [1u64 << (16 * rank.0); ARRAY];
+            let epoch = window.lock_all_with(Assert::NO_CHECK)?;
+            epoch.get_accumulate(Rank(0), 0, Op::Sum, &operands, &mut before)?;
+            epoch.unlock()?;
+            assert!(round < 0xffff, "a count runs over into the next rank's");
+            assert!(before.iter().all(|value| of(value, rank) == round), "{rank}, round {round}");
+            Ok(())
+        },
+        |window| {
+            let mut values = [0u64; ARRAY];
+            window.local().read(0, &mut values).unwrap();
+            let counts = values.each_ref().map(|value| of(value, VICTIM));
+            assert!(counts.is_sorted_by(|a, b| a >= b), "{counts:?}");
+            assert!(counts[0] - counts[ARRAY - 1] <= 1, "{counts:?}");
+            assert!(counts[0] > 0);
+        },
+    );
 }
 
 /// Small puts, and large ones, which ask their target first.

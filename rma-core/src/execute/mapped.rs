@@ -18,6 +18,7 @@ use crate::operation::{Action, Operation, Side, Sink};
 use crate::rank::Rank;
 use crate::window::Window;
 use core::ops::Range;
+use core::sync::atomic::Ordering::Relaxed;
 
 /// Bytes in all stripes of a block once: a row that is longer is in each of them.
 const ALL_STRIPES: Range<u64> = 0..STRIPES as u64 * STRIPE;
@@ -103,6 +104,15 @@ impl Window {
         }
     }
 
+    /// Counts which of what `combine` does is done at once, if that is asked for.
+    fn counting_at_once(&self, combine: impl FnOnce()) {
+        let before = accumulate::done_at_once();
+        combine();
+        if self.counts_all || self.part.regions.is_some() {
+            self.counts.at_once.fetch_add(accumulate::done_at_once() - before, Relaxed);
+        }
+    }
+
     /// Combines the elements of `basic` type at a place, one behind the other, with those whose
     /// bytes are in `operands`. S-H4
     pub(crate) fn combine(
@@ -121,7 +131,9 @@ impl Window {
             return Err(self.misaligned_cold(place.target, place.disp, basic.align()));
         }
         if self.part.integers.are_atomic(basic) {
-            accumulate::by_atomics(place.span, basic, op, operands, result);
+            self.counting_at_once(|| {
+                accumulate::by_atomics(place.span, basic, op, operands, result);
+            });
             return Ok(());
         }
         let block = self.block_of(place.target)?;
@@ -249,7 +261,9 @@ impl Locked<'_> {
         mut result: Option<&mut [u8]>,
     ) -> Result<(), RmaError> {
         if self.window.part.integers.are_atomic(basic) {
-            accumulate::row_by_atomics(reached.memory, row, basic, op, operands, result);
+            self.window.counting_at_once(|| {
+                accumulate::row_by_atomics(reached.memory, row, basic, op, operands, result);
+            });
             return Ok(());
         }
         let mut each = |row: Row, here: Range<usize>| {

@@ -41,6 +41,19 @@ impl Integers {
     }
 }
 
+/// How many arrays, or pieces of arrays, this thread has combined so far by one atomic operation of
+/// the machine for all their elements.
+pub(crate) fn done_at_once() -> u64 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        super::transaction::committed()
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    {
+        0
+    }
+}
+
 /// Bytes of the elements of a call: those of the result, which no_op alone needs, or the operands.
 pub(crate) fn len(operands: &[u8], result: Option<&[u8]>) -> usize {
     result.map_or(operands.len(), <[u8]>::len)

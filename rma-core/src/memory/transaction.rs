@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 use core::arch::asm;
+use core::cell::Cell;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -16,6 +17,16 @@ const PATIENCE: u32 = 8;
 
 /// One of so many is tried then.
 const AGAIN: u32 = 64;
+
+thread_local! {
+    /// Those of this thread that were not in vain.
+    static COMMITTED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How many this thread has done so far, of those that [`note`] knows.
+pub(crate) fn committed() -> u64 {
+    COMMITTED.with(Cell::get)
+}
 
 /// Those of this process.
 static FAILURES: AtomicFailures = AtomicFailures(AtomicU32::new(0));
@@ -59,6 +70,7 @@ pub(super) fn is_promising() -> bool {
 /// What became of one that was tried.
 #[inline]
 pub(super) fn note(committed: bool) {
+    COMMITTED.with(|count| count.set(count.get() + u64::from(committed)));
     FAILURES.note(committed);
 }
 

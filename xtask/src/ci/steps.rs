@@ -344,8 +344,12 @@ pub(super) const STEPS: &[Step] = &[
     .needs(MIRI_ITSELF),
     step(
         "perf-gate",
-        "an operation needs more instructions, system calls, allocations or messages than it may",
-        &[cargo(&["xtask", "perf-gate"])],
+        "an operation needs more instructions, system calls, allocations or messages than it may, \
+         or arrays of integers lose something or are not combined in transactions",
+        &[
+            cargo(&["xtask", "perf-gate"]),
+            cargo(&["test", "--release", "-p", "rma-bench", "--test", "arrays"]).tests_at_least(3),
+        ],
     ),
     step(
         "doc",

@@ -63,7 +63,7 @@ fn plainly<E: Ord + BitXor<Output = E>>(op: Op, old: E, operand: E, sum: fn(E, E
 
 fn of_type<E: BasicElement + From<bool> + PartialEq>(
     universe: &Universe,
-    expects: bool,
+    mut expects: bool,
     combine: impl Fn(Op, E, E) -> E,
 ) {
     const TIMES: usize = 500;
@@ -90,6 +90,11 @@ fn of_type<E: BasicElement + From<bool> + PartialEq>(
                 let pieces = (TIMES * bytes.div_ceil(4 << 10)) as u64;
                 let what = format!("{} of {bytes} bytes: {done} of {pieces}", op.name());
                 assert!(done <= pieces, "{what}");
+                if expects && op == Op::Sum && at == 0 && done == 0 {
+                    // That no kernel ends its own is read from the assembly (`cargo xtask asm`).
+                    println!("SKIPPED: firmware or hypervisor has all transactions fail");
+                    expects = false;
+                }
                 // Interrupts, and threads of other tests on this CPU, end some.
                 assert!(!expects || done >= pieces / 2, "{what} were transactions");
                 println!("{what} were transactions");

@@ -2,6 +2,7 @@
 
 mod graph;
 mod listing;
+mod transactions;
 
 use crate::workspace::{Result, Workspace};
 use graph::Graph;
@@ -17,11 +18,13 @@ fn budget(probe: &str) -> usize {
 
 /// Parts of symbols that the near path may call: the kernel for large copies.
 const ALLOWED_CALLS: &[&str] = &["memcpy", "memmove", "copy_large"];
-/// All probes; the last is no operation, but the kernel that bypasses the caches.
-pub(crate) const PROBES: &[&str] = &["put", KEPT_PUT, "get", "fetch_add", STREAM];
+/// All probes; the last two are no operations, but kernels: that bypass the caches, and that combine
+/// in transactions.
+pub(crate) const PROBES: &[&str] = &["put", KEPT_PUT, "get", "fetch_add", STREAM, TRANSACTION];
 /// A put through a guard that holds its window: as many instructions as through a borrowed one.
 const KEPT_PUT: &str = "kept_put";
 const STREAM: &str = "stream";
+const TRANSACTION: &str = "transaction";
 /// The functions of `memory/copy.rs` that store past the caches.
 const STREAM_KERNELS: [&str; 2] = ["stream_lines", "stream_pages"];
 
@@ -34,11 +37,20 @@ pub(crate) fn run(workspace: &Workspace, probes: &[&str]) -> Result<()> {
         let known = PROBES.join(", ");
         return Err(format!("there is no probe `{unknown}`; there are {known}").into());
     }
-    let (streams, operations): (Vec<&str>, Vec<&str>) =
-        probes.iter().partition(|probe| **probe == STREAM);
+    let (kernels, operations): (Vec<&str>, Vec<&str>) =
+        probes.iter().partition(|probe| [STREAM, TRANSACTION].contains(probe));
     let mut failures = Vec::new();
-    if !streams.is_empty() {
-        failures.extend(check_stream(workspace)?);
+    if !kernels.is_empty() {
+        let text = build(workspace, "core.s", &["--package", "rma-core", "--lib"])?;
+        if kernels.contains(&STREAM) {
+            failures.extend(check_stream(&text)?);
+        }
+        if kernels.contains(&TRANSACTION) {
+            match transactions::check(&text) {
+                Ok(count) => println!("asm {TRANSACTION}: nothing in {count} of them ends them"),
+                Err(complaints) => failures.extend(complaints),
+            }
+        }
     }
     if !operations.is_empty() {
         failures.extend(check_operations(workspace, &operations)?);
@@ -75,11 +87,10 @@ fn costlier(kept: usize, borrowed: usize) -> Option<String> {
     })
 }
 
-fn check_stream(workspace: &Workspace) -> Result<Vec<String>> {
-    let text = build(workspace, "core.s", &["--package", "rma-core", "--lib"])?;
+fn check_stream(text: &str) -> Result<Vec<String>> {
     let mut failures = Vec::new();
     for kernel in STREAM_KERNELS {
-        match unordered_store(&Function::find(&text, kernel)?) {
+        match unordered_store(&Function::find(text, kernel)?) {
             None => {
                 println!("asm {STREAM}: in {kernel}, an sfence follows the non-temporal stores")
             }

@@ -18,8 +18,8 @@ fn budget(probe: &str) -> usize {
 
 /// Parts of symbols that the near path may call: the kernel for large copies.
 const ALLOWED_CALLS: &[&str] = &["memcpy", "memmove", "copy_large"];
-/// All probes; the last two are no operations, but kernels: that bypass the caches, and that combine
-/// in transactions.
+/// All probes; the last two are no operations, but kernels: those that bypass the caches, and those
+/// that combine in transactions.
 pub(crate) const PROBES: &[&str] = &["put", KEPT_PUT, "get", "fetch_add", STREAM, TRANSACTION];
 /// A put through a guard that holds its window: as many instructions as through a borrowed one.
 const KEPT_PUT: &str = "kept_put";

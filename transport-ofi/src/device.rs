@@ -162,7 +162,7 @@ impl Device {
     pub(crate) fn open(&self, size: (u32, usize)) -> Result<(Ends, Vec<Slot>), DeviceError> {
         let refused =
             |(call, errno)| DeviceError::NoEndpoint { call, errno, remedy: remedy(errno) };
-        let (endpoint, slots) = self.opened.endpoint(size).map_err(refused)?;
+        let (endpoint, slots) = self.opened.active(size).map_err(refused)?;
         let watched = self.watch(&endpoint);
         watched.map_err(|errno| refused(("epoll_ctl", errno.raw_os_error())))?;
         Ok((endpoint, slots))

@@ -16,8 +16,9 @@ use rma_core::transport::{
 };
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
+use std::ffi::c_int;
 use std::mem::ManuallyDrop;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// A queue of transfers.
@@ -183,10 +184,21 @@ impl Channel {
     /// Closes the endpoint of direct transfers, so that their memory is touched no more.
     fn cut(self, device: &Device) {
         device.ended(self.busy());
-        if let Err(code) = self.endpoint.close() {
-            end("memory of a transfer", ("fi_close", code));
-        }
+        close_direct(device, self.endpoint);
     }
+}
+
+/// Afterwards memory of the program is touched no more.
+fn close_direct(device: &Device, endpoint: Ends) {
+    if let Err(code) = close(device, endpoint) {
+        end("memory of a transfer", ("fi_close", code));
+    }
+}
+
+/// Closes an endpoint, which the watcher does not look at any more: it may stay open.
+fn close(device: &Device, endpoint: Ends) -> Result<(), c_int> {
+    device.unwatch(&endpoint);
+    endpoint.close()
 }
 
 /// Errors of a network on which no host answers.
@@ -271,7 +283,10 @@ impl State {
             false => {
                 if self.slots.ended.is_some() {
                     // What that had under way has been told.
-                    self.slots = Channel::open(device, (TRANSFERS, TRANSFER_BYTES))?;
+                    let channel = Channel::open(device, (TRANSFERS, TRANSFER_BYTES))?;
+                    let old = std::mem::replace(&mut self.slots, channel);
+                    // If it cannot be closed, its slots stay.
+                    _ = close(device, old.endpoint);
                 }
                 &mut self.slots
             }
@@ -433,9 +448,7 @@ impl Told {
     fn end_direct(&mut self, device: &Device, channel: Channel) -> bool {
         let Channel { endpoint, mut flights, ended, .. } = channel;
         // It goes on in memory of the program, for all that is known, until it is closed.
-        if let Err(code) = endpoint.close() {
-            end("memory of a transfer", ("fi_close", code));
-        }
+        close_direct(device, endpoint);
         let Some(why) = ended else { return false };
         let (under_way, waiting) = flights.take_all();
         let waiting = waiting.into_iter().map(|(_, waiting)| waiting);
@@ -618,11 +631,14 @@ impl Drop for Queue {
         if self.device.members.is_fork() {
             return;
         }
-        let direct = std::mem::take(&mut self.lock().direct);
-        direct.into_iter().for_each(|(_, channel)| channel.cut(&self.device));
-        self.device.ended(self.lock().slots.busy());
         // SAFETY: dropped here only.
-        unsafe { ManuallyDrop::drop(&mut self.state) };
+        let state = unsafe { ManuallyDrop::take(&mut self.state) };
+        let State { slots, direct, .. } =
+            state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        direct.into_iter().for_each(|(_, channel)| channel.cut(&self.device));
+        self.device.ended(slots.busy());
+        // If it cannot be closed, its slots stay.
+        _ = close(&self.device, slots.endpoint);
     }
 }
 
@@ -630,8 +646,8 @@ impl Drop for Queue {
 pub(crate) struct Posting(pub(crate) Arc<Queue>);
 
 // SAFETY: a provider is given slots, which an endpoint owns until it is closed, and memory of
-// direct transfers, whose endpoint is closed before the peer counts as cut off and before the queue
-// is gone. What is fetched is copied out of slots under the mutex of the queue. A cut takes that,
+// direct transfers, whose endpoint is closed, or left without a call, before the peer counts as cut
+// off and before the queue is gone. What is fetched is copied out of slots under the mutex of the queue. A cut takes that,
 // too: afterwards nothing of the peer is copied, nor given to a provider once more.
 unsafe impl Endpoint for Posting {
     unsafe fn post(

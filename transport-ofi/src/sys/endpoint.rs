@@ -34,6 +34,9 @@ pub(crate) struct Endpoint {
     pub(super) caps: Caps,
     /// It has [ended](Completion::Ended).
     pub(super) has_ended: AtomicBool,
+    /// Whether its provider must not close it in the middle of what it fetches, and makes no
+    /// progress but in calls for this endpoint, which has a domain of its own.
+    pub(super) is_alone: bool,
 }
 
 /// An operation that is over.
@@ -59,6 +62,15 @@ pub(crate) enum Direction {
     Write,
     /// From the peer.
     Read,
+}
+
+impl Direction {
+    fn flight(self) -> Flight {
+        match self {
+            Self::Write => Flight::Transfer,
+            Self::Read => Flight::Fetch,
+        }
+    }
 }
 
 /// Bytes of a peer's memory.
@@ -164,7 +176,7 @@ impl Endpoint {
         there: &Far,
     ) -> Result<(), Full> {
         assert!(len <= self.each(), "a transfer fits in its slot");
-        let (context, message) = self.buffers.slots().give(slot, Flight::Transfer);
+        let (context, message) = self.buffers.slots().give(slot, direction.flight());
         let local = (message, self.buffers.desc());
         // SAFETY: as in `send`: the slot is the operation's from now on.
         unsafe { self.begin_transfer(context, local, len, direction, there) }
@@ -254,7 +266,7 @@ impl Endpoint {
         direction: Direction,
         there: &Far,
     ) -> Result<(), Full> {
-        let (context, _) = self.buffers.slots().give(slot, Flight::Transfer);
+        let (context, _) = self.buffers.slots().give(slot, direction.flight());
         // SAFETY: says the caller.
         unsafe { self.begin_transfer(context, (local, ptr::null_mut()), len, direction, there) }
     }
@@ -300,8 +312,14 @@ impl Endpoint {
     }
 
     /// Closes it, so that nothing is touched any more that its operations were given; or the
-    /// number of an error if libfabric refuses.
+    /// number of an error if libfabric refuses. One that is alone, and in the middle of what it
+    /// fetches, is left open to the end of the process, and not used any more: without a call for
+    /// it, its provider touches nothing.
     pub(crate) fn close(self) -> Result<(), c_int> {
+        if self.is_alone && self.buffers.slots().is_fetching() {
+            std::mem::forget(self);
+            return Ok(());
+        }
         self.bare.close().map(drop)
     }
 
@@ -345,7 +363,7 @@ impl Endpoint {
             over.extend(taken.map(|(slot, flight)| match flight {
                 Flight::Send => Completion::Sent(slot, Ok(())),
                 Flight::Receive => Completion::Received(slot, Ok(entry.len.min(self.each()))),
-                Flight::Transfer => Completion::Transferred(slot, Ok(())),
+                Flight::Transfer | Flight::Fetch => Completion::Transferred(slot, Ok(())),
             }));
         }
         count == BATCH
@@ -390,7 +408,9 @@ impl Endpoint {
         over.push(match taken {
             Some((slot, Flight::Send)) => Completion::Sent(slot, Err(failure)),
             Some((slot, Flight::Receive)) => Completion::Received(slot, Err(failure)),
-            Some((slot, Flight::Transfer)) => Completion::Transferred(slot, Err(failure)),
+            Some((slot, Flight::Transfer | Flight::Fetch)) => {
+                Completion::Transferred(slot, Err(failure))
+            }
             None => Completion::Stray,
         });
         true

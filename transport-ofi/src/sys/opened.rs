@@ -182,8 +182,26 @@ impl Opened {
     }
 
     /// An endpoint with so many slots of so many bytes, and the handles of these.
-    pub(crate) fn endpoint(
+    pub(crate) fn endpoint(&self, size: (u32, usize)) -> Result<(Endpoint, Vec<Slot>), Failed> {
+        self.endpoint_of(&self.domain, size)
+    }
+
+    /// The same, for transfers to and from memory of peers: by `tcp` with a domain of its own.
+    /// That provider lists an answer that is half here twice, as the next that is expected and as
+    /// what is being read, and when its connection is closed then, it tells of both and frees
+    /// both; `ofi_rxm` reads what was freed (seen with 1.17: the process ends by SIGSEGV).
+    pub(crate) fn active(&self, size: (u32, usize)) -> Result<(Endpoint, Vec<Slot>), Failed> {
+        if self.progresses || !self.provider.starts_with("tcp") {
+            return self.endpoint(size);
+        }
+        let domain = Arc::new(Domain::open(Arc::clone(&self.domain.below))?);
+        let (endpoint, slots) = self.endpoint_of(&domain, size)?;
+        Ok((Endpoint { is_alone: true, ..endpoint }, slots))
+    }
+
+    fn endpoint_of(
         &self,
+        domain: &Arc<Domain>,
         (count, bytes): (u32, usize),
     ) -> Result<(Endpoint, Vec<Slot>), Failed> {
         let (slots, handles) = Slots::new(count, bytes).ok_or(("alloc", libc::ENOMEM))?;
@@ -191,23 +209,33 @@ impl Opened {
             // No two registrations of a domain may have one key.
             let (span, key) = (slots.span(), self.fitting(self.next_key.fetch_add(1, Relaxed)));
             // SAFETY: memory of the slots, on the heap.
-            let region = unsafe { self.domain.register(span, LOCAL, key, slots) };
+            let region = unsafe { domain.register(span, LOCAL, key, slots) };
             Buffers::Registered(region?)
         } else {
             Buffers::Plain(slots)
         };
         let (buffers, room) = (Arc::new(buffers), count as usize + BATCH);
-        let (queue, file) = CompletionQueue::open(self.domain.clone(), room)?;
+        let (queue, file) = CompletionQueue::open(domain.clone(), room)?;
         let queue = Arc::new(queue);
-        let addresses = Arc::new(AddressVector::open(self.domain.clone(), BATCH)?);
+        let addresses = Arc::new(AddressVector::open(domain.clone(), BATCH)?);
         let below = (queue.clone(), addresses.clone(), buffers.clone());
-        let bare = BareEndpoint::open(&self.domain, below)?;
+        let bare = BareEndpoint::open(domain, below)?;
         let address = bare.address()?;
-        let fabric = Arc::clone(&self.domain.below);
+        let fabric = Arc::clone(&domain.below);
         let caps = self.caps;
-        let has_ended = AtomicBool::new(false);
-        let endpoint =
-            Endpoint { bare, queue, addresses, buffers, fabric, file, address, caps, has_ended };
+        let (has_ended, is_alone) = (AtomicBool::new(false), false);
+        let endpoint = Endpoint {
+            bare,
+            queue,
+            addresses,
+            buffers,
+            fabric,
+            file,
+            address,
+            caps,
+            has_ended,
+            is_alone,
+        };
         Ok((endpoint, handles))
     }
 }

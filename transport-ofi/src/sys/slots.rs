@@ -7,7 +7,7 @@ use std::alloc::{self, Layout};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU8;
-use std::sync::atomic::Ordering::{AcqRel, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 /// The memory of an endpoint's operations.
 pub(super) enum Buffers {
@@ -39,14 +39,17 @@ impl Buffers {
 pub(crate) enum Flight {
     Send,
     Receive,
-    /// A transfer to or from memory of a peer.
+    /// A transfer to memory of a peer, or an atomic operation there.
     Transfer,
+    /// A transfer from memory of a peer.
+    Fetch,
 }
 
 const IDLE: u8 = 0;
 const SENDING: u8 = 1;
 const RECEIVING: u8 = 2;
 const TRANSFERRING: u8 = 3;
+const FETCHING: u8 = 4;
 
 /// The one handle of a slot that no operation uses. One that is dropped is not used again.
 #[derive(Debug)]
@@ -127,12 +130,18 @@ impl Slots {
         unsafe { std::slice::from_raw_parts_mut(message, self.bytes) }
     }
 
+    /// Whether an operation fetches something that is not complete.
+    pub(super) fn is_fetching(&self) -> bool {
+        self.flights.iter().any(|flight| flight.load(Acquire) == FETCHING)
+    }
+
     /// Gives a slot to an operation: its context and its message.
     pub(super) fn give(&self, slot: Slot, flight: Flight) -> (*mut c_void, *mut u8) {
         let state = match flight {
             Flight::Send => SENDING,
             Flight::Receive => RECEIVING,
             Flight::Transfer => TRANSFERRING,
+            Flight::Fetch => FETCHING,
         };
         let place = self.place(&slot);
         self.flights[slot.index()].store(state, Release);
@@ -154,6 +163,7 @@ impl Slots {
             SENDING => Flight::Send,
             RECEIVING => Flight::Receive,
             TRANSFERRING => Flight::Transfer,
+            FETCHING => Flight::Fetch,
             _ => return None,
         };
         Some((Slot { index: u32::try_from(index).ok()?, of }, flight))
@@ -182,10 +192,16 @@ mod tests {
         // SAFETY: nothing uses it.
         let (slot, flight) = unsafe { slots.take(context) }.unwrap();
         assert_eq!((slot.index(), flight), (1, Flight::Send));
+        assert!(!slots.is_fetching());
         assert_eq!(slots.bytes(&slot).as_ptr(), message.cast_const());
         assert!(slots.bytes(&slot).iter().all(|byte| *byte == 7));
         // SAFETY: as above.
         assert!(unsafe { slots.take(context) }.is_none(), "no operation has it");
+        let (context, _) = slots.give(slot, Flight::Fetch);
+        assert!(slots.is_fetching());
+        // SAFETY: as above.
+        assert_eq!(unsafe { slots.take(context) }.unwrap().1, Flight::Fetch);
+        assert!(!slots.is_fetching());
     }
 
     #[test]

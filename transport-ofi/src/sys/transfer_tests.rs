@@ -300,3 +300,48 @@ fn private_memory_is_refused() {
     let refused = unsafe { Exposed::new(&opened, passive, span, 79) };
     assert_eq!(refused.err(), Some(NoAlias::Unfit));
 }
+
+/// An origin that gives up in the middle of what it fetches: no byte comes afterwards, and another
+/// endpoint fetches all of it.
+#[test]
+fn what_is_half_fetched_is_given_up() {
+    const LEN: usize = 32 << 20;
+    let Some(opened) = tcp() else { return };
+    let passive = Arc::new(Passive::new(&opened, opened.endpoint((1, 0)).unwrap().0));
+    let memory = Shared::new(LEN);
+    let exposed = expose(&opened, &passive, &memory, 79);
+    let (key, start) = exposed.key();
+    // SAFETY: mapped, and no transfer is under way.
+    unsafe { memory.0.write_bytes(5, LEN) };
+    let (source, goal) = (&passive, Shared::new(LEN));
+    let fetch = |into: &Shared, is_enough: &dyn Fn(&Shared, bool) -> bool| {
+        let (active, mut slots) = opened.active((4, 0)).unwrap();
+        let far = Far { peer: active.insert(source.address()).unwrap(), key, at: start };
+        let deadline = Instant::now() + PATIENCE;
+        let (mut next, mut over) = (slots.pop(), Vec::new());
+        while !is_enough(into, !over.is_empty()) {
+            assert!(Instant::now() < deadline, "not so far in {PATIENCE:?}");
+            if let Some(slot) = next.take() {
+                // SAFETY: it is there until the endpoint is closed, and looked at between calls.
+                let begun =
+                    unsafe { active.transfer_direct(slot, (into.0, LEN), Direction::Read, &far) };
+                next = begun.err().map(|Full(again, failure)| {
+                    assert_eq!(failure, None);
+                    again
+                });
+            }
+            active.read(&mut over);
+            source.read(&mut Vec::new());
+        }
+        active
+    };
+    let halfway = fetch(&goal, &|into, _| into.at(0) == 5);
+    assert_eq!(goal.at(LEN - 1), 0, "it has begun, and is not over");
+    assert_eq!(halfway.close(), Ok(()));
+    let came = (0..LEN).take_while(|place| goal.at(*place) == 5).count();
+    let again = Shared::new(LEN);
+    let whole = fetch(&again, &|_, is_over| is_over);
+    assert!((0..LEN).all(|place| again.at(place) == 5));
+    assert_eq!(whole.close(), Ok(()));
+    assert!((came..LEN).all(|place| goal.at(place) == 0), "nothing came after the end");
+}

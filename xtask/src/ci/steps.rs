@@ -230,7 +230,7 @@ pub(super) const STEPS: &[Step] = &[
                 "ofi_relay",
                 "--",
                 "--test-threads=2",
-                "a_cable_that_is_put_back",
+                "a_cable_that_is",
                 "a_firewall",
                 "a_row_over_the_wire",
                 "a_way_that_is_cut_for_good",
@@ -240,7 +240,7 @@ pub(super) const STEPS: &[Step] = &[
                 "flush::",
                 "generated_programs",
             ])
-            .tests_at_least(24),
+            .tests_at_least(25),
             // Where nothing is lost, and where little is carried.
             cargo(&[
                 "test",

@@ -647,8 +647,9 @@ pub(crate) struct Posting(pub(crate) Arc<Queue>);
 
 // SAFETY: a provider is given slots, which an endpoint owns until it is closed, and memory of
 // direct transfers, whose endpoint is closed, or left without a call, before the peer counts as cut
-// off and before the queue is gone. What is fetched is copied out of slots under the mutex of the queue. A cut takes that,
-// too: afterwards nothing of the peer is copied, nor given to a provider once more.
+// off and before the queue is gone. What is fetched is copied out of slots under the mutex of the
+// queue. A cut takes that, too: afterwards nothing of the peer is copied, nor given to a provider
+// once more.
 unsafe impl Endpoint for Posting {
     unsafe fn post(
         &self,

@@ -3,7 +3,7 @@
 //! more. Where no libfabric is, each says so and passes.
 use rma::testing::processes_with;
 use rma::{Config, Lock, LockKind, Path, Rank, initialize_with};
-use rma_launcher::run::{Output, Report, Spec, run};
+use rma_launcher::run::{OnFailure, Output, Report, Spec, run};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -51,6 +51,8 @@ fn refusal(test: &str, provider: &str, variables: &[(&str, &str)]) -> Option<Str
     spec.output = Output::Capture;
     spec.oversubscribe = true;
     spec.timeout = Some(Duration::from_secs(120));
+    // The other one has its say, too.
+    spec.on_failure = OnFailure::Continue;
     let Report { output, .. } = run(&spec).unwrap();
     let said = output.iter().map(|output| String::from_utf8_lossy(&output.stderr).into_owned());
     Some(said.collect())

@@ -121,6 +121,7 @@ unsafe impl Members for Membership {
         if members.is_fork() {
             return;
         }
+        self.0.note_lost();
         let mut leave = lock(leave);
         match (&*leave, outcome) {
             (Leave::Stays, Outcome::Failed) => *leave = Leave::Left { in_order: false },

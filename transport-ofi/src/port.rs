@@ -659,11 +659,9 @@ impl Port {
             // Its process may have ended: it waits for no farewell any more.
             return its.heard.store(true, Release);
         }
-        let Failure { call, code, reason } = &failure;
-        let why = format!("no message is delivered ({call}, error {code}) {reason}");
-        if its.lost.set(failure).is_ok() {
+        if its.lost.set(failure.clone()).is_ok() {
             if its.came.load(Acquire) == 0 {
-                self.note_unreachable(peer, why.trim_end());
+                self.note_undelivered(peer, &failure);
             }
             _ = self.lost.compare_exchange(NO_RANK, peer.0.into(), AcqRel, Relaxed);
             // Threads that wait for it hear of that at once.

@@ -106,6 +106,9 @@ fn a_peer_that_is_not_reached_is_named_with_its_address() {
     let why = format!("error {}) what a provider says; see whether", libc::ECONNREFUSED);
     // A failed one is named once.
     assert!(refused.len() == 1 && refused[0].contains(&why), "{refused:?}");
+    port.note_lost();
+    assert_eq!(*lock(&said.notes), refused, "once more as this rank leaves");
+    lock(&said.notes).clear();
     let (mut port, script) = pretended();
     port.members = said.clone();
     script.refuse(Does::Send, libc::EAGAIN);

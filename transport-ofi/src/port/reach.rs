@@ -2,7 +2,8 @@
 //! its messages: where they are reached, and what to look at.
 
 use super::{Port, lock};
-use rma_core::transport::WorldRank;
+use crate::sys::Failure;
+use rma_core::transport::{PeerState, WorldRank};
 use std::sync::atomic::Ordering::Relaxed;
 
 const REMEDY: &str = "see whether that host is up, and whether a firewall keeps others from this \
@@ -24,6 +25,24 @@ impl Port {
                 self.note_unreachable(rank, "nothing gets through");
             }
         }
+    }
+
+    /// This rank leaves: names the peers that it has taken for failed, and no launcher has.
+    pub(crate) fn note_lost(&self) {
+        for (rank, peer) in self.known() {
+            if let Some(failure) = peer.lost.get()
+                && self.members.peer_state(rank) == PeerState::Alive
+            {
+                self.note_undelivered(rank, failure);
+            }
+        }
+    }
+
+    /// Says that messages to a peer are not delivered, and why.
+    pub(super) fn note_undelivered(&self, peer: WorldRank, failure: &Failure) {
+        let Failure { call, code, reason } = failure;
+        let why = format!("no message is delivered ({call}, error {code}) {reason}");
+        self.note_unreachable(peer, why.trim_end());
     }
 
     /// Says where a peer is that is not reached, and why.

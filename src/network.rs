@@ -69,8 +69,9 @@ where
     }
     let filter = rma_launcher::provider_filter();
     let (provider, filter) = (config.provider(), filter.as_deref());
-    let wait_timeout = config.wait_timeout;
-    let network = OfiConfig { provider, filter, wait_timeout, secret, host: address };
+    let (wait_timeout, host) = (config.wait_timeout, address);
+    let acts_by_itself = rma_launcher::provider_acts_by_itself();
+    let network = OfiConfig { provider, filter, acts_by_itself, wait_timeout, secret, host };
     // SAFETY: forwarded to the caller.
     Ok(unsafe { rma_transport_ofi::join(near, &network, directory, exchange) }?)
 }

@@ -614,21 +614,33 @@ static void group_stopped(enum flavour f)
         struct xfer x = {&w, buf, 8, 1, false};
         op_flushed(&x, 1);
         sleep_ms(50); /* the target is in the barrier by then */
-        double t = now_ns();
-        kill(pid, SIGSTOP);
-        pid_t wakes = fork();
+        /* The child is there before the time runs, and waits until it does. */
+        int begin[2];
+        pid_t wakes = pipe(begin) == 0 ? fork() : -1;
         if (wakes == 0) {
-            sleep_ms(300);
-            kill(pid, SIGCONT);
-            _exit(0);
+            char byte;
+            close(begin[1]);
+            if (read(begin[0], &byte, 1) == 1)
+                sleep_ms(300);
+            _exit(kill(pid, SIGCONT) != 0);
         }
-        if (wakes < 0)
-            kill(pid, SIGCONT);
-        op_flushed(&x, 1);
-        t = now_ns() - t;
-        waitpid(wakes, NULL, 0);
-        emit1((struct row){.test = label("put_stopped", f), .bytes = 8, .unit = "us", .iters = 1},
-              t / 1e3);
+        if (wakes < 0 || kill(pid, SIGSTOP) != 0) {
+            emit_fault(label("put_stopped", f), 8, "the target could not be stopped");
+        } else {
+            double t = now_ns();
+            if (write(begin[1], "", 1) != 1)
+                kill(pid, SIGCONT);
+            op_flushed(&x, 1);
+            t = now_ns() - t;
+            emit1((struct row){.test = label("put_stopped", f), .bytes = 8, .unit = "us",
+                               .iters = 1},
+                  t / 1e3);
+        }
+        if (wakes > 0) {
+            close(begin[0]);
+            close(begin[1]);
+            waitpid(wakes, NULL, 0);
+        }
     }
     epoch_end(&w);
     win_close(&w);

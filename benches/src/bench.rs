@@ -6,9 +6,12 @@ use crate::machine::cores;
 use crate::measure::{Effort, Pace, Samples, Work, in_turn};
 use crate::record::{Limit, Row, Summary, Unit};
 use rma::transport::WorldRank;
-use rma::{Communicator, Op, Rank, Universe, View, Window};
+use rma::{Communicator, Op, Rank, Universe, View, Window, WindowError};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use std::time::Duration;
+
+/// In a sentence that says what is not measured, and why: it is passed on to the user.
+pub(crate) const SKIPPED: &str = "(SKIPPED)";
 
 /// A rank's side of a benchmark.
 pub(crate) struct Bench<'u> {
@@ -123,14 +126,55 @@ impl<'u> Bench<'u> {
         self.is_far
     }
 
+    /// Refuses a rank that load and store reach from rank 0, or rank 0 from it: what is measured
+    /// would not be the network.
+    pub(crate) fn needs_far(&self, rank: Rank) -> Result<()> {
+        let peer = if self.is_first() { rank } else { Rank(0) };
+        let here = self.world().rank();
+        if (here == rank || self.is_first())
+            && self.world().transport().is_near(WorldRank(u32::from(peer)))
+        {
+            let name = self.benchmark;
+            return Err(format!(
+                "{name} is of ranks on nodes of their own, and rank {peer} shares memory with \
+                 rank {here}: use rma-run --transport ofi, without nodes of several ranks"
+            )
+            .into());
+        }
+        Ok(())
+    }
+
     /// The provider of libfabric that was asked for by name.
     pub(crate) fn provider(&self) -> Option<&str> {
         self.provider.as_deref()
     }
 
-    /// The way that needs no work of a target, as a value of `rma_path`.
-    pub(crate) fn direct(&self) -> &'static str {
-        if self.is_far { "device" } else { "load_store" }
+    /// The way that needs no work of a target, as a value of `rma_path`, if there is one.
+    /// **Collective.**
+    pub(crate) fn direct(&self) -> Result<Option<&'static str>> {
+        if !self.is_far {
+            return Ok(Some("load_store"));
+        }
+        // What a device reaches, all ranks agree on when a window is made.
+        match self.world().window(1, 8).hint("rma_path", "device")?.allocate() {
+            Ok(window) => {
+                window.free()?;
+                Ok(Some("device"))
+            }
+            Err(WindowError::NoPath { why, .. }) => {
+                if self.is_first() {
+                    let name = self.benchmark;
+                    eprintln!("{name} is not measured by a device {SKIPPED}: it has {why}");
+                }
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The ways that put and get can go, as values of `rma_path`. **Collective.**
+    pub(crate) fn ways(&self) -> Result<impl Iterator<Item = &'static str> + use<>> {
+        Ok(self.direct()?.into_iter().chain(["messages"]))
     }
 
     /// The part of `rank` where load and store reach it, otherwise as much memory of this rank:

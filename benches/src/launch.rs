@@ -1,14 +1,15 @@
 //! Benchmarks as jobs of processes that this one starts.
 use crate::Result;
+use crate::bench::SKIPPED;
 use crate::benchmarks::{Benchmark, Home};
 use crate::machine::cores;
 use crate::place::Place;
 use crate::record::{Limit, Row, Summary, Unit};
-use rma_launcher::run::{Bind, Output, Report, Spec, run};
+use rma_launcher::run::{Bind, Ending, Output, Report, RunError, Spec, run};
 use rma_transport_ofi::Libfabric;
-use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use std::{fmt, fs};
 
 /// Far more than any benchmark takes.
 const WATCHDOG: Duration = Duration::from_secs(600);
@@ -23,6 +24,12 @@ fn placed(benchmark: &Benchmark, ranks: u32, wanted: &Place) -> std::result::Res
     let is_said = wanted.hosts.is_some() || wanted.nodes.is_some();
     match benchmark.home {
         Home::Near(why) if wanted.is_far() => return Err(why.to_owned()),
+        Home::OneFolder if wanted.hosts.is_some() => {
+            return Err("its ranks use files of one folder, which hosts need not share".to_owned());
+        }
+        Home::Network if wanted.nodes.is_some_and(|(_, each)| each > 1) => {
+            return Err("it is of ranks on nodes of their own: --nodes 2x1".to_owned());
+        }
         Home::Network | Home::Nodes(_) => {
             // What it measures is libfabric, also beside others that are to share memory.
             place.transport = Some("ofi".to_owned());
@@ -30,7 +37,7 @@ fn placed(benchmark: &Benchmark, ranks: u32, wanted: &Place) -> std::result::Res
                 place.nodes = Some((nodes, ranks / nodes));
             }
         }
-        Home::Anywhere | Home::Near(_) => {}
+        Home::Anywhere | Home::Near(_) | Home::OneFolder => {}
     }
     if let Some(why) = place.refuses(ranks) {
         return Err(why);
@@ -51,7 +58,7 @@ pub(crate) fn job(
     let place = match placed(benchmark, ranks, wanted) {
         Ok(place) => place,
         Err(why) => {
-            eprintln!("{} is not measured (SKIPPED): {why}", benchmark.name);
+            skipped(benchmark, &why);
             return Ok(Vec::new());
         }
     };
@@ -70,8 +77,18 @@ pub(crate) fn job(
     spec.wait_timeout = benchmark.wait_timeout;
     let spawned = if benchmark.is_whole_job { Some(spawned_ns(ranks)?) } else { None };
     let (start, cpu_before) = (Instant::now(), children_cpu_ns());
-    let report = run(&spec)?;
+    let report = match run(&spec) {
+        Ok(report) => report,
+        Err(RunError::TooMany(shortage)) => {
+            skipped(benchmark, &shortage.to_string());
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(format!("{}: {error}", benchmark.name).into()),
+    };
     let (took, cpu_after) = (start.elapsed(), children_cpu_ns());
+    if let Ending::Interrupted(signal) = report.ending {
+        return Err(Interrupted(signal).into());
+    }
     if report.exit_code() != 0 {
         return Err(failure(benchmark, &report).into());
     }
@@ -82,29 +99,56 @@ pub(crate) fn job(
             row.map_err(|error| format!("{}: rank 0 printed {line}: {error}", benchmark.name))?,
         );
     }
-    if rows.is_empty() && !benchmark.is_whole_job {
+    let stderr = String::from_utf8_lossy(&report.output[0].stderr);
+    let left_out: Vec<&str> = stderr.lines().filter(|line| line.contains(SKIPPED)).collect();
+    left_out.iter().for_each(|line| eprintln!("{line}"));
+    if rows.is_empty() && left_out.is_empty() && !benchmark.is_whole_job {
         return Err(format!("{} of {ranks} ranks printed no row", benchmark.name).into());
     }
     if benchmark.is_whole_job {
-        let row = |name: &str, ns| Row {
-            pinned,
-            ..Row::one(benchmark.name, name, ranks, Unit::Nanoseconds, ns)
-        };
-        let mut whole = row("the whole job, by the clock", took.as_nanos() as f64);
-        whole.limits.extend(spawned.map(|ns| Limit {
-            name: "as many processes that end at once".to_owned(),
-            summary: Summary::of(&[ns], 1),
-            ratio: whole.ours.median / ns,
-        }));
-        rows.push(whole);
-        // Less than a tick is not seen at all.
-        if let (Some(before), Some(after)) = (cpu_before, cpu_after)
-            && after > before
-        {
-            rows.push(row("the whole job, CPU time of all ranks", after - before));
-        }
+        let cpu = cpu_before.zip(cpu_after).map(|(before, after)| after - before);
+        rows.extend(whole(benchmark, (ranks, pinned), (took, cpu), spawned));
     }
     Ok(rows)
+}
+
+/// The rows of a job as a whole: its time, next to that of as many processes, and its CPU time.
+fn whole(
+    benchmark: &Benchmark,
+    (ranks, pinned): (u32, bool),
+    (took, cpu): (Duration, Option<f64>),
+    spawned: Option<f64>,
+) -> Vec<Row> {
+    let row = |name: &str, ns| Row {
+        pinned,
+        ..Row::one(benchmark.name, name, ranks, Unit::Nanoseconds, ns)
+    };
+    let mut whole = row("the whole job, by the clock", took.as_nanos() as f64);
+    whole.limits.extend(spawned.map(|ns| Limit {
+        name: "as many processes that end at once".to_owned(),
+        summary: Summary::of(&[ns], 1),
+        ratio: whole.ours.median / ns,
+    }));
+    // Less than a tick is not seen at all.
+    let cpu = cpu.filter(|cpu| *cpu > 0.0);
+    let cpu = cpu.map(|cpu| row("the whole job, CPU time of all ranks", cpu));
+    std::iter::once(whole).chain(cpu).collect()
+}
+
+fn skipped(benchmark: &Benchmark, why: &str) {
+    eprintln!("{} is not measured {SKIPPED}: {why}", benchmark.name);
+}
+
+/// A signal has ended a job, and is to end this program, too.
+#[derive(Debug)]
+pub(crate) struct Interrupted(i32);
+
+impl std::error::Error for Interrupted {}
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "interrupted by signal {}", self.0)
+    }
 }
 
 /// What it takes to start so many processes of this program, which end at once, and to await them.
@@ -163,6 +207,13 @@ mod tests {
         assert!(placed(find("system"), 2, &far).unwrap_err().contains("one machine"));
         assert!(placed(find("system"), 2, &Place::default()).is_ok());
         assert!(placed(find("lock"), 4, &far).unwrap_err().contains("2x1"));
+        let near = Place { nodes: Some((1, 2)), ..Place::default() };
+        assert!(placed(find("network"), 2, &near).unwrap_err().contains("nodes of their own"));
+        let hosts = Place { hosts: Some("a,b".parse().unwrap()), ..Place::default() };
+        for name in ["commit", "hacc", "mapreduce"] {
+            assert!(placed(find(name), 2, &hosts).unwrap_err().contains("one folder"), "{name}");
+            assert!(placed(find(name), 2, &Place::default()).is_ok(), "{name}");
+        }
         // Where there is no libfabric, that is the reason.
         if let Ok(place) = placed(find("network-near"), 4, &Place::default()) {
             assert!(place.is_by_network());

@@ -239,15 +239,30 @@ fn as_parent(cli: &Cli, benchmarks: &[&Benchmark]) -> Result<()> {
     });
     let jobs: Vec<_> = jobs.collect();
     let mut progress = Progress::new(jobs.len());
-    let mut rows = Vec::new();
+    let (mut rows, mut failures) = (Vec::new(), Vec::new());
     for (benchmark, ranks, launch) in jobs {
-        progress.next(&format!("{}, {ranks} ranks, launch {launch}", benchmark.name));
-        let mut found = launch::job(benchmark, ranks, cli.smoke, &cli.place)?;
-        found.iter_mut().for_each(|row| row.launch = launch);
-        rows.extend(found);
+        let job = format!("{}, {ranks} ranks, launch {launch}", benchmark.name);
+        progress.next(&job);
+        match launch::job(benchmark, ranks, cli.smoke, &cli.place) {
+            Ok(mut found) => {
+                found.iter_mut().for_each(|row| row.launch = launch);
+                rows.extend(found);
+            }
+            Err(error) => {
+                let is_over = error.is::<launch::Interrupted>();
+                failures.push(format!("{job}: {error}"));
+                if is_over {
+                    break;
+                }
+            }
+        }
     }
     progress.end();
-    report(cli, &machine, &rows)
+    // What the other jobs have measured is not lost.
+    if let Err(error) = report(cli, &machine, &rows) {
+        failures.push(error.to_string());
+    }
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n").into()) }
 }
 
 fn as_rank(cli: &Cli, benchmarks: &[&'static Benchmark]) -> Result<()> {

@@ -2,6 +2,7 @@
 use crate::Result;
 use clap::Args;
 use rma_launcher::run::{Fill, HostSlots, Remote, Spec, parse_hosts, place};
+use std::str::FromStr;
 
 /// As `rma-run` has them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
@@ -22,7 +23,7 @@ pub(crate) struct Place {
 
     /// Ranks are on those hosts, in turn: "a,b", "a:2,b:2". ssh reaches them without a password,
     /// and this program is there under the same path
-    #[arg(long, value_name = "LIST", value_parser = parse_list)]
+    #[arg(long, value_name = "LIST")]
     pub(crate) hosts: Option<Hosts>,
 
     /// What runs a command on a host, instead of ssh: words with a space between them
@@ -34,8 +35,12 @@ pub(crate) struct Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Hosts(Vec<HostSlots>);
 
-fn parse_list(text: &str) -> std::result::Result<Hosts, String> {
-    parse_hosts(text).map(Hosts)
+impl FromStr for Hosts {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        parse_hosts(text).map(Self)
+    }
 }
 
 fn parse_nodes(text: &str) -> std::result::Result<(u32, u32), String> {

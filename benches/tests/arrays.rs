@@ -151,9 +151,11 @@ fn play(universe: &Universe, rounds: usize, forks: bool) {
                     }
                 });
             }
+            // Also if an assertion fails: the scope waits for the thread.
+            let forking = Ends(&over);
             let added = contend(&window, words, round);
             universe.world().barrier().unwrap();
-            over.store(true, Relaxed);
+            drop(forking);
             let all = universe.world().allreduce(&added, Op::Sum).unwrap();
             let mut there = vec![0u64; words];
             let epoch = window.lock_all().unwrap();
@@ -162,6 +164,15 @@ fn play(universe: &Universe, rounds: usize, forks: bool) {
             assert!(there == all, "round {round}: {:?}", first_difference(&there, &all));
         });
         window.free().unwrap();
+    }
+}
+
+/// Sets it when it is dropped.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
     }
 }
 

@@ -52,6 +52,23 @@ fn a_network_has_the_rows_of_memory_without_its_limits() {
     }
 }
 
+/// Load and store do not reach it, and there is no device: what needs either is left out.
+#[test]
+fn nodes_without_a_device_have_the_rows_by_messages() {
+    let [rows, aside] = said("put-rate --smoke --nodes 2x1");
+    assert!(!rows.contains("put-rate"), "{rows}");
+    assert!(aside.contains("put-rate is not measured by a device (SKIPPED)"), "{aside}");
+    let [rows, aside] = said("batch --smoke --nodes 2x1");
+    assert!(rows.contains("places, messages") && !rows.contains("places, device"), "{rows}");
+    assert!(aside.contains("batch is not measured by a device (SKIPPED)"), "{aside}");
+}
+
+#[test]
+fn threads_of_a_rank_have_no_limit_of_memory_over_a_network() {
+    let rows = said("threads --smoke --nodes 2x1")[0].clone();
+    assert!(rows.contains("4 threads at once") && !rows.contains("store + fence"), "{rows}");
+}
+
 /// Its agent is this program, too.
 #[test]
 fn hosts_have_the_ranks() {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use crate::bulletin::{self, BulletinWords};
@@ -288,7 +289,8 @@ impl Client {
         _ = self.missed.compare_exchange(none, peer, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Has the launcher tell its user something, once for each text of all ranks.
+    /// Has the launcher tell its user something, once for each text of all ranks. One that does not
+    /// read is not waited for.
     pub fn note(&self, text: &str) {
         if std::process::id() != self.pid {
             return;
@@ -296,6 +298,11 @@ impl Client {
         let Some(_turn) = self.writing.take(Some(LEAVE_TIMEOUT)) else { return };
         // Nothing follows a `Leave`.
         if self.left.load(Ordering::Relaxed) {
+            return;
+        }
+        // Where there is any room, there is enough for a note.
+        let mut room = [PollFd::new(&self.stream, PollFlags::OUT)];
+        if poll(&mut room, Some(&Timespec::default())) != Ok(1) {
             return;
         }
         let text = text.chars().take(NOTE_MAX).collect();

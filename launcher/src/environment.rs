@@ -15,6 +15,12 @@ pub fn provider_filter() -> Option<String> {
     std::env::var("FI_PROVIDER").ok()
 }
 
+/// Whether variables of libfabric have its `tcp` or `ofi_rxm` touch memory without a call, too.
+pub fn provider_acts_by_itself() -> bool {
+    let names = ["FI_OFI_RXM_DATA_AUTO_PROGRESS", "FI_TCP_IO_URING"];
+    names.iter().any(|name| std::env::var_os(name).is_some())
+}
+
 /// What `rma-run --root`, or `RMA_ROOT` under launchers of others, says.
 pub fn root() -> Option<PathBuf> {
     std::env::var_os(ROOT_VAR).filter(|root| !root.is_empty()).map(PathBuf::from)

@@ -103,7 +103,9 @@ mod wire;
 
 pub use bulletin::BulletinWords;
 pub use client::{Client, Fate, Host, Job, SettingSource};
-pub use environment::{ROOT_VAR, detect_process, is_launched, provider_filter, root};
+pub use environment::{
+    ROOT_VAR, detect_process, is_launched, provider_acts_by_itself, provider_filter, root,
+};
 pub use pmi::Managed;
 pub use start::{
     BOOTSTRAP_VAR, BULLETIN_VAR, JOB_VAR, PMI_VAR, RANK_VAR, SECRET_VAR, Settings, Start,

@@ -390,11 +390,14 @@ unsafe impl Remote for Memory {
 pub(crate) fn not_registered(why: NoAlias, len: usize, lockable: Option<u64>) -> RegisterError {
     match (why, lockable) {
         (NoAlias::Unfit, _) => RegisterError::Unsupported,
-        (NoAlias::System(_, libc::ENOMEM), Some(available)) => RegisterError::Shortage {
-            requested: len as u64,
-            available,
-            limit: "of memory that is locked: ulimit -l",
-        },
+        // Of the provider: the system's own shortages have nothing to do with that limit.
+        (NoAlias::System("fi_mr_reg", libc::ENOMEM), Some(available)) if available < len as u64 => {
+            RegisterError::Shortage {
+                requested: len as u64,
+                available,
+                limit: "of memory that is locked: ulimit -l",
+            }
+        }
         (NoAlias::System(call, errno), _) => RegisterError::System { call, errno },
     }
 }

@@ -125,6 +125,10 @@ pub(crate) const fn remedy(code: i32) -> &'static str {
             "memory that is locked may be limited (ulimit -l, memlock in \
              /etc/security/limits.conf): raise that, or have fewer ranks here"
         }
+        libc::EBUSY => {
+            "gets that were given up in the middle keep their endpoints to the end of the process, \
+             and there are too many of them: give up less (a longer wait timeout)"
+        }
         libc::EMFILE => "raise the limit of open files (ulimit -n)",
         _ => "take another by name, or see what FI_LOG_LEVEL=warn says",
     }

@@ -21,6 +21,8 @@ pub struct OfiConfig<'a> {
     pub provider: Option<&'a str>,
     /// `FI_PROVIDER`, which libfabric obeys by itself.
     pub filter: Option<&'a str>,
+    /// Whether libfabric was told to touch memory without a call, too.
+    pub acts_by_itself: bool,
     /// How long a wait may last. A target that does not say for as long whether it has a key is
     /// unreachable. A rank that leaves waits so long for peers to confirm what it sent them; 10 s
     /// at most, and if `None`.
@@ -125,11 +127,12 @@ fn open(config: &OfiConfig<'_>) -> Result<Found, OfiError> {
         return Err(OfiError::Unfit { provider: offer.provider.clone(), why });
     }
     let caps = Caps::of(offer.has_rma, offer.has_own_atomics());
-    let opened = match Opened::open(&library, offer, host, caps) {
+    let mut opened = match Opened::open(&library, offer, host, caps) {
         // Perhaps not for threads that share endpoints.
         Err(_) if caps == Caps::Atomics => Opened::open(&library, offer, host, Caps::Memory)?,
         opened => opened?,
     };
+    opened.acts_by_itself = config.acts_by_itself;
     let ends = opened.endpoint((SLOTS, SLOT_BYTES));
     let (endpoint, slots) = ends.map_err(|failed| opened.failed(failed))?;
     let no_memory = opened.check_memory(caps).err();

@@ -52,7 +52,9 @@ struct Peer {
     knows_here: AtomicBool,
     /// Whether the provider took no message to it when one was tried last: it is busy, or does not
     /// get through.
-    waits: AtomicBool,
+    waits: reach::Waits,
+    /// The user was told that it is not reached.
+    noted: AtomicBool,
     /// Why it was lost, although neither launcher nor ranks said that it had failed.
     lost: OnceLock<Failure>,
     /// Held while a message is given to the provider, so that numbers go out in their order.
@@ -72,7 +74,8 @@ impl Peer {
             heard: AtomicBool::new(false),
             told: AtomicBool::new(false),
             knows_here: AtomicBool::new(false),
-            waits: AtomicBool::new(false),
+            waits: reach::Waits::default(),
+            noted: AtomicBool::new(false),
             lost: OnceLock::new(),
             sealer: Mutex::new(Sealer::new(key, here, peer)),
             opener: Mutex::new(Opener::new(key, peer, here)),
@@ -432,11 +435,13 @@ impl Port {
         sealer.seal(bytes);
         let Err(Full(slot, failure)) = self.endpoint.send(slot, len, number) else {
             sealer.sent();
-            peer.waits.store(false, Relaxed);
+            peer.waits.end();
             return Ok(true);
         };
         drop(sealer);
-        peer.waits.store(failure.is_none(), Relaxed);
+        if failure.is_none() {
+            peer.waits.begin();
+        }
         lock(&self.free).push(slot);
         failure.map_or(Ok(false), Err)
     }
@@ -660,13 +665,13 @@ impl Port {
             return its.heard.store(true, Release);
         }
         if its.lost.set(failure.clone()).is_ok() {
-            if its.came.load(Acquire) == 0 {
-                self.note_undelivered(peer, &failure);
-            }
             _ = self.lost.compare_exchange(NO_RANK, peer.0.into(), AcqRel, Relaxed);
             // Threads that wait for it hear of that at once.
             self.device.iter().for_each(|device| device.hear_of(peer, None));
             self.wake();
+            if its.came.load(Acquire) == 0 {
+                self.note_undelivered(peer, &failure);
+            }
         }
     }
 

@@ -9,13 +9,18 @@ use crate::sys::{Caps, Full, Opened, here};
 use crate::watcher::tend;
 use crate::{Wanted, choose};
 use rma_core::transport::{Outcome, PeerState, SubmitError};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The port of rank 0 of two on a provider that is pretended, which knows where the other is.
-fn pretended() -> (Port, &'static Script) {
+fn opened() -> (Opened, &'static Script) {
     let (library, script) = library(records(include_str!("sys/recorded/tcp.txt")));
     let offers = library.offers().unwrap();
     let offer = choose(&offers, &Wanted::default()).unwrap();
-    let opened = Opened::open(&library, offer, None, Caps::Messages).unwrap();
+    (Opened::open(&library, offer, None, Caps::Messages).unwrap(), script)
+}
+
+fn pretended() -> (Port, &'static Script) {
+    let (opened, script) = opened();
     let port = port_of(&opened, (ONE, KEY), true);
     assert!(port.book.learn(OTHER, &99_u64.to_le_bytes()));
     (port, script)
@@ -80,7 +85,7 @@ fn a_message_that_could_not_be_sent_loses_its_peer() {
 /// the provider does not take, and what fails before anything has come from there.
 #[test]
 fn a_peer_that_is_not_reached_is_named_with_its_address() {
-    let (mut port, script) = pretended();
+    let (mut port, _) = pretended();
     let said = Said::new(PeerState::Alive);
     port.members = said.clone();
     let told = |port: &Port| {
@@ -94,6 +99,12 @@ fn a_peer_that_is_not_reached_is_named_with_its_address() {
     let address = port.endpoint.shown(&99_u64.to_le_bytes());
     let named = format!("rank 0: rank 1 at {address}: nothing gets through; see");
     assert!(text.starts_with(&named) && text.contains("firewall"), "{text}");
+    assert_eq!(told(&port), [""; 0], "it was named");
+    let (mut port, script) = pretended();
+    port.members = said.clone();
+    assert_eq!(port.send(OTHER, b"a", b""), Ok(()));
+    // A wait that was not at its deadline: the message may be on its way.
+    port.note_unreached(false);
     // Here and the message.
     script.complete(Does::Send, Ok(0));
     script.complete(Does::Send, Ok(0));
@@ -104,21 +115,30 @@ fn a_peer_that_is_not_reached_is_named_with_its_address() {
     port.read();
     let refused = told(&port);
     let why = format!("error {}) what a provider says; see whether", libc::ECONNREFUSED);
-    // A failed one is named once.
     assert!(refused.len() == 1 && refused[0].contains(&why), "{refused:?}");
     port.note_lost();
-    assert_eq!(*lock(&said.notes), refused, "once more as this rank leaves");
+    assert_eq!(told(&port), [""; 0], "it was named");
+    // One that has sent something is named as this rank leaves.
+    let (mut port, script) = pretended();
+    port.members = said.clone();
+    assert_eq!(port.send(OTHER, b"b", b""), Ok(()));
+    port.peer(OTHER).came.store(1, Relaxed);
+    script.complete(Does::Send, Err(libc::ECONNREFUSED));
+    port.read();
+    assert_eq!(*lock(&said.notes), [""; 0]);
+    port.note_lost();
+    assert_eq!(*lock(&said.notes), refused);
+    // Other ranks than those that something is sent to are not.
     lock(&said.notes).clear();
     let (mut port, script) = pretended();
     port.members = said.clone();
     script.refuse(Does::Send, libc::EAGAIN);
     assert_eq!(port.send(OTHER, b"b", b""), Err(SubmitError::Again));
-    assert_eq!(told(&port), under_way);
-    // Nor has anything got through before, whatever ended the wait, and although it has left.
-    port.note_unreached(false);
-    *lock(&said.state) = PeerState::Departed;
-    port.note_unreached(false);
-    assert_eq!(*lock(&said.notes), [&under_way[..], &under_way[..]].concat());
+    assert_eq!(told(&port), [""; 0], "the provider is busy since just now");
+    let mut other = port_of(&opened().0, (OTHER, KEY), true);
+    other.members = said.clone();
+    assert!(!other.peer(ONE).noted.load(Relaxed));
+    assert_eq!(told(&other), [""; 0], "nothing is under way to rank 0");
 }
 
 /// One that is cut short is counted, its slot is used again, and what comes later is taken.

@@ -195,7 +195,10 @@ fn memory_that_may_not_be_locked() {
     let limited = "4096 bytes to be registered, 0 left (of memory that is locked: ulimit -l)";
     assert!(text(Some(0)).starts_with(limited), "{}", text(Some(0)));
     let unlimited = "the device's driver failed in fi_mr_reg (os error 12)";
-    assert_eq!(text(None), unlimited);
+    assert_eq!([text(None), text(Some(4096))], [unlimited; 2]);
+    let other = NoAlias::System("mremap", libc::ENOMEM);
+    let text = not_registered(other, 4096, Some(0)).to_string();
+    assert_eq!(text, "the device's driver failed in mremap (os error 12)");
 }
 
 #[test]

@@ -167,7 +167,7 @@ impl RawMemory {
         let failed = |failed| opened.failed(failed);
         let (passive, _) = opened.endpoint((1, 0)).map_err(failed)?;
         let passive = Arc::new(Passive::new(&opened, passive));
-        let (active, free) = opened.endpoint((TRANSFERS, MEMORY)).map_err(failed)?;
+        let (active, free) = opened.active((TRANSFERS, MEMORY)).map_err(failed)?;
         let key = crate::join::random().map(u64::from_le_bytes).map_err(OfiError::random)?;
         let exposed = Exposed::fresh(&opened, passive.clone(), MEMORY, key);
         let exposed = exposed.map_err(failed)?;

@@ -12,7 +12,7 @@ const PLACES: usize = 1024;
 const GOAL: f64 = 1.1;
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
-    for path in [bench.direct(), "messages"] {
+    for path in bench.ways()? {
         let window = bench.world().window(WORDS, 8).hint("rma_path", path)?.allocate()?;
         if bench.is_first() {
             let epoch = window.lock_all()?;

@@ -27,7 +27,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let (mut rates, mut limits) = (Vec::new(), Vec::new());
     let (mut unfairness, mut total) = (Vec::new(), 0u64);
     for round in 1..=ROUNDS {
-        if bench.is_first() {
+        if bench.is_first() && !bench.is_far() {
             limits.push(alone(&Raw::new(&window.shared_query(HOME)?)));
         }
         world.barrier()?;

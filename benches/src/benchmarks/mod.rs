@@ -52,6 +52,8 @@ pub(crate) enum Home {
     Anywhere,
     /// Nowhere but there, for that reason.
     Near(&'static str),
+    /// Anywhere but on hosts, which may have no folder in common.
+    OneFolder,
     /// Each rank is a node of its own, and libfabric between them.
     Network,
     /// The same, on so many nodes.
@@ -89,6 +91,11 @@ const fn network(
     run: fn(&mut Bench<'_>) -> Result<()>,
 ) -> Benchmark {
     Benchmark { home: Home::Network, ..benchmark(name, about, &[2], run) }
+}
+
+/// Of ranks that use files of one folder.
+const fn in_one_folder(benchmark: Benchmark) -> Benchmark {
+    Benchmark { home: Home::OneFolder, ..benchmark }
 }
 
 const fn near(why: &'static str, benchmark: Benchmark) -> Benchmark {
@@ -200,12 +207,12 @@ pub(crate) const ALL: &[Benchmark] = &[
         &[2],
         storage::run,
     ),
-    benchmark(
+    in_one_folder(benchmark(
         "commit",
         "commits of a persistent window by the share that changed, and opening it",
         &[2],
         commit::run,
-    ),
+    )),
     benchmark("dht", "a hash table filled in memory, on storage and half on each", &[2], dht::run),
     near(
         "over a network, filling a table that is larger than memory takes longer than a job may",
@@ -216,18 +223,18 @@ pub(crate) const ALL: &[Benchmark] = &[
             dht::out_of_core,
         ),
     ),
-    benchmark(
+    in_one_folder(benchmark(
         "hacc",
         "checkpoint and restart of particles in one file that the ranks share",
         &[2],
         hacc::run,
-    ),
-    benchmark(
+    )),
+    in_one_folder(benchmark(
         "mapreduce",
         "word count with a checkpoint after each task, on storage",
         &[2],
         mapreduce::run,
-    ),
+    )),
     benchmark("lock", "lock, lock_all and flush without contention", &[2], lock::run),
     benchmark(
         "progress",

@@ -33,8 +33,8 @@ const SPIN: Duration = Duration::from_millis(1);
 /// Bytes of large operations, and of the window.
 const LARGE: usize = 1 << 20;
 
-/// Puts before a flush, in the row of many.
-const MANY: u64 = 1000;
+/// Puts before a flush, in the row of many: each has a word of its own.
+const MANY: u64 = 10_000;
 const MANY_ROUNDS: usize = 101;
 
 /// So long a target is stopped.
@@ -48,7 +48,6 @@ const LAYOUTS: [(u64, u64); 5] = [(2, 1), (16, 1), (16, 1024), (64, 64), (256, 8
 pub(super) type Ends<'e> = (&'e mut RawLink, &'e mut RawMemory, TcpStream);
 
 /// Single operations.
-/// It works in a job of any transport; `rma-run --transport ofi` is meant.
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     with_ends(bench, rows)
 }
@@ -63,6 +62,7 @@ pub(super) fn with_ends(
     bench: &mut Bench<'_>,
     rows: fn(&mut Bench<'_>, Option<Ends<'_>>) -> Result<()>,
 ) -> Result<()> {
+    bench.needs_far(TARGET)?;
     bench.settle(SETTLE);
     let stop = AtomicBool::new(false);
     let host = host_of(&bench.universe().explain());
@@ -409,7 +409,7 @@ fn locks(bench: &mut Bench<'_>, window: &Window, link: &mut RawLink) -> Result<(
 fn of_many(bench: &mut Bench<'_>, window: &Window, memory: &mut RawMemory) -> Result<()> {
     let epoch = window.lock_all()?;
     let mut puts = || -> Result<()> {
-        (0..MANY).try_for_each(|i| epoch.put(TARGET, 0, &[i]))?;
+        (0..MANY).try_for_each(|i| epoch.put(TARGET, i, &[i]))?;
         Ok(epoch.flush(TARGET)?)
     };
     let mut writes = || done(memory.write(size_of::<u64>(), MANY));
@@ -419,8 +419,8 @@ fn of_many(bench: &mut Bench<'_>, window: &Window, memory: &mut RawMemory) -> Re
         raw.push(each_of_many(&mut writes)?);
         ours.push(each_of_many(&mut puts)?);
     }
-    let draft = row("put by libfabric, 1,000 before a flush").bytes(8).goal(1.0 / 0.8);
-    bench.note_beside(draft, Unit::Nanoseconds, &ours, &[("fi_write, 1,000", &raw)])?;
+    let draft = row("put by libfabric, 10,000 before a flush").bytes(8).goal(1.0 / 0.8);
+    bench.note_beside(draft, Unit::Nanoseconds, &ours, &[("fi_write, 10,000", &raw)])?;
     Ok(epoch.unlock()?)
 }
 

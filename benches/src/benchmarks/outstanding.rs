@@ -77,7 +77,7 @@ impl Kind {
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let mut windows = Vec::new();
-    for path in [bench.direct(), "messages"] {
+    for path in bench.ways()? {
         let builder = bench.world().window(WORDS as usize, 8);
         windows.push((path, builder.hint("rma_path", path)?.allocate()?));
     }

@@ -18,7 +18,7 @@ const STEPS: u64 = 20_000;
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     bench.set_rounds(ROUNDS);
-    for path in [bench.direct(), "messages"] {
+    for path in bench.ways()? {
         let window = bench.world().window(LARGE, 1).hint("rma_path", path)?.allocate()?;
         if bench.is_first() {
             all(bench, &window, path)?;

@@ -28,7 +28,8 @@ const ROUNDS: usize = 101;
 type Done<T> = std::result::Result<T, RmaError>;
 
 pub(super) fn puts(bench: &mut Bench<'_>) -> Result<()> {
-    by(bench, bench.direct(), |rates| {
+    let Some(direct) = bench.direct()? else { return Ok(()) };
+    by(bench, direct, |rates| {
         let (epoch, words) = (rates.epoch, rates.words);
         let put = move |i: u64| epoch.put(TARGET, i % PLACES, &[i]);
         let store = move |i: u64| word(words, i).store(i, Relaxed);
@@ -38,11 +39,13 @@ pub(super) fn puts(bench: &mut Bench<'_>) -> Result<()> {
 }
 
 pub(super) fn others(bench: &mut Bench<'_>) -> Result<()> {
-    by(bench, bench.direct(), |rates| {
-        rates.get()?;
-        SIZES.iter().try_for_each(|bytes| rates.gets(*bytes))?;
-        all_but_put_and_get(rates)
-    })?;
+    if let Some(direct) = bench.direct()? {
+        by(bench, direct, |rates| {
+            rates.get()?;
+            SIZES.iter().try_for_each(|bytes| rates.gets(*bytes))?;
+            all_but_put_and_get(rates)
+        })?;
+    }
     bench.set_rounds(ROUNDS);
     bench.set_batch(BATCH);
     by(bench, "messages", |rates| {

@@ -42,7 +42,10 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
         for threads in THREADS {
             let (mut ours, mut limit) = (Vec::new(), Vec::new());
             for _ in 0..BATCHES {
-                limit.push(batch(threads, puts, store)?);
+                // Of memory of this rank: it says nothing of a network.
+                if !bench.is_far() {
+                    limit.push(batch(threads, puts, store)?);
+                }
                 ours.push(batch(threads, puts, put)?);
             }
             let name = format!("put + flush, {threads} threads at once");

@@ -180,7 +180,7 @@ const SAME: &[(&str, &str, &str)] = &[
     ("contention", "lock + get + put + unlock", "many_lock_incr"),
     ("network", "put + flush by libfabric", "put_flush/create"),
     ("network", "get by libfabric", "get_flush/create"),
-    ("network", "put by libfabric, 1,000", "put_rate/create"),
+    ("network", "put by libfabric, 10,000", "put_rate/create"),
     ("network", "fetch_and_op sum by libfabric", "fetch_op_sum_i64/create"),
     ("network", "lock + put + unlock", "lock_excl/create"),
     ("network", "put + flush, target stopped", "put_stopped/create"),

@@ -281,7 +281,6 @@ unsafe impl Members for Composed {
     }
 
     fn gave_up(&self, is_late: bool) {
-        self.near.members.gave_up(is_late);
         self.network.members.gave_up(is_late);
     }
 

@@ -14,8 +14,8 @@ use std::ffi::{c_char, c_int};
 use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 /// Completions that one call of the provider gives.
 const BATCH: usize = 32;
@@ -34,9 +34,10 @@ pub(crate) struct Endpoint {
     pub(super) caps: Caps,
     /// It has [ended](Completion::Ended).
     pub(super) has_ended: AtomicBool,
-    /// Whether its provider must not close it in the middle of what it fetches, and makes no
-    /// progress but in calls for this endpoint, which has a domain of its own.
-    pub(super) is_alone: bool,
+    /// Of one that its provider must not close in the middle of what it fetches, and makes no
+    /// progress of but in calls for this endpoint, which has a fabric of its own: how many of these
+    /// were left open.
+    pub(super) alone: Option<Arc<AtomicU32>>,
 }
 
 /// An operation that is over.
@@ -316,7 +317,10 @@ impl Endpoint {
     /// fetches, is left open to the end of the process, and not used any more: without a call for
     /// it, its provider touches nothing.
     pub(crate) fn close(self) -> Result<(), c_int> {
-        if self.is_alone && self.buffers.slots().is_fetching() {
+        if let Some(left) = &self.alone
+            && self.buffers.slots().is_fetching()
+        {
+            left.fetch_add(1, Relaxed);
             std::mem::forget(self);
             return Ok(());
         }

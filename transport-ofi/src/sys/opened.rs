@@ -19,7 +19,7 @@ use crate::{Offer, OfiError};
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Addresses that an endpoint expects, and completions that it may have beyond its slots.
@@ -30,6 +30,9 @@ const FIRST_KEY: u64 = 0x736c_6f74 << 32;
 /// Why a provider is not taken that wants slots registered before their endpoint is there.
 const SLOTS_PER_ENDPOINT: &str =
     "wants local memory registered for each endpoint, which rma does not do";
+
+/// Endpoints of a rank that may be [left open](Endpoint::close), each with what its provider takes.
+const LEFT_MOST: u32 = 8;
 
 /// What endpoints of a provider are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,13 +53,22 @@ impl Caps {
             (true, true) => Self::Atomics,
         }
     }
+
+    fn bits(self) -> u64 {
+        match self {
+            Self::Messages => MSG,
+            Self::Memory => MSG | RMA,
+            Self::Atomics => MSG | RMA | ATOMIC,
+        }
+    }
 }
 
 /// A provider that was opened.
 pub(crate) struct Opened {
     library: Libfabric,
-    provider: String,
-    host: String,
+    offer: Offer,
+    /// The address of this host that endpoints use.
+    host: Option<String>,
     domain: Arc<Domain>,
     modes: c_int,
     /// What endpoints were asked for.
@@ -65,8 +77,12 @@ pub(crate) struct Opened {
     key_size: usize,
     /// Whether the provider makes its progress by itself.
     progresses: bool,
+    /// Whether the provider was told to touch memory without a call, too.
+    pub(crate) acts_by_itself: bool,
     /// The key of the next slots that are registered.
     next_key: AtomicU64,
+    /// Endpoints that were left open.
+    left: Arc<AtomicU32>,
 }
 
 impl Opened {
@@ -88,14 +104,9 @@ impl Opened {
         (host, service): (Option<&str>, Option<&str>),
         caps: Caps,
     ) -> Result<Self, OfiError> {
-        let asked = match caps {
-            Caps::Messages => MSG,
-            Caps::Memory => MSG | RMA,
-            Caps::Atomics => MSG | RMA | ATOMIC,
-        };
-        let found = Found(library.infos_of(offer, (host, service), asked)?);
-        let (provider, host) = (offer.provider.clone(), host.unwrap_or("any address").to_owned());
-        let failed = |failed| refused(library, &provider, &host, failed);
+        let found = Found(library.infos_of(offer, (host, service), caps.bits())?);
+        let (offer, host) = (offer.clone(), host.map(ToOwned::to_owned));
+        let failed = |failed| refused(library, (&offer, host.as_deref()), failed);
         let info = found.0.first();
         // SAFETY: libfabric gives back no empty list, nor one without these attributes.
         let attributes = unsafe { (*info).domain_attr };
@@ -108,9 +119,20 @@ impl Opened {
         let fabric = Arc::new(Fabric::open(library, found).map_err(failed)?);
         let domain = Arc::new(Domain::open(fabric).map_err(failed)?);
         let (library, progresses) = (*library, progress == PROGRESS_AUTO);
-        let next_key = AtomicU64::new(FIRST_KEY);
-        let opened =
-            Self { library, provider, host, domain, modes, caps, key_size, progresses, next_key };
+        let (next_key, left) = (AtomicU64::new(FIRST_KEY), Arc::default());
+        let opened = Self {
+            library,
+            offer,
+            host,
+            domain,
+            modes,
+            caps,
+            key_size,
+            progresses,
+            acts_by_itself: false,
+            next_key,
+            left,
+        };
         // Its slots would have to be registered.
         if opened.wants_registered() && modes & MR_ENDPOINT != 0 {
             return Err(opened.unfit(SLOTS_PER_ENDPOINT));
@@ -119,11 +141,11 @@ impl Opened {
     }
 
     pub(crate) fn failed(&self, failed: (&'static str, c_int)) -> OfiError {
-        refused(&self.library, &self.provider, &self.host, failed)
+        refused(&self.library, (&self.offer, self.host.as_deref()), failed)
     }
 
     fn unfit(&self, why: &'static str) -> OfiError {
-        OfiError::Unfit { provider: self.provider.clone(), why }
+        OfiError::Unfit { provider: self.offer.provider.clone(), why }
     }
 
     /// Whether operations take registered memory only.
@@ -186,17 +208,28 @@ impl Opened {
         self.endpoint_of(&self.domain, size)
     }
 
-    /// The same, for transfers to and from memory of peers: by `tcp` with a domain of its own.
+    /// The same, for transfers to and from memory of peers: by `tcp` with a fabric of its own,
+    /// whose domain no call for another endpoint makes progress of.
     /// That provider lists an answer that is half here twice, as the next that is expected and as
     /// what is being read, and when its connection is closed then, it tells of both and frees
     /// both; `ofi_rxm` reads what was freed (seen with 1.17: the process ends by SIGSEGV).
+    ///
+    /// # Errors
+    ///
+    /// The provider's, or `EBUSY` if so many were left open that there may not be more.
     pub(crate) fn active(&self, size: (u32, usize)) -> Result<(Endpoint, Vec<Slot>), Failed> {
-        if self.progresses || !self.provider.starts_with("tcp") {
+        if self.progresses || self.acts_by_itself || !self.offer.provider.starts_with("tcp") {
             return self.endpoint(size);
         }
-        let domain = Arc::new(Domain::open(Arc::clone(&self.domain.below))?);
+        if self.left.load(Relaxed) >= LEFT_MOST {
+            return Err(("fi_close", libc::EBUSY));
+        }
+        let infos =
+            self.library.infos_of(&self.offer, (self.host.as_deref(), None), self.caps.bits());
+        let found = Found(infos.map_err(|_| ("fi_getinfo", libc::ENODATA))?);
+        let domain = Arc::new(Domain::open(Arc::new(Fabric::open(&self.library, found)?))?);
         let (endpoint, slots) = self.endpoint_of(&domain, size)?;
-        Ok((Endpoint { is_alone: true, ..endpoint }, slots))
+        Ok((Endpoint { alone: Some(self.left.clone()), ..endpoint }, slots))
     }
 
     fn endpoint_of(
@@ -223,7 +256,7 @@ impl Opened {
         let address = bare.address()?;
         let fabric = Arc::clone(&domain.below);
         let caps = self.caps;
-        let (has_ended, is_alone) = (AtomicBool::new(false), false);
+        let (has_ended, alone) = (AtomicBool::new(false), None);
         let endpoint = Endpoint {
             bare,
             queue,
@@ -234,7 +267,7 @@ impl Opened {
             address,
             caps,
             has_ended,
-            is_alone,
+            alone,
         };
         Ok((endpoint, handles))
     }
@@ -242,11 +275,11 @@ impl Opened {
 
 fn refused(
     library: &Libfabric,
-    provider: &str,
-    host: &str,
+    (offer, host): (&Offer, Option<&str>),
     (call, code): (&'static str, c_int),
 ) -> OfiError {
-    let (provider, host, reason) = (provider.to_owned(), host.to_owned(), library.says(code));
+    let (provider, reason) = (offer.provider.clone(), library.says(code));
+    let host = host.unwrap_or("any address").to_owned();
     OfiError::Open { provider, host, call, code, reason }
 }
 
@@ -266,8 +299,8 @@ impl Passive {
     pub(crate) fn new(opened: &Opened, endpoint: Endpoint) -> Self {
         // The layer uses what it has freed if a message comes meanwhile; over tcp, thousands that
         // were closed have not shown that.
-        let is_delicate =
-            opened.provider.ends_with(";ofi_rxm") && !opened.provider.starts_with("tcp");
+        let is_delicate = opened.offer.provider.ends_with(";ofi_rxm")
+            && !opened.offer.provider.starts_with("tcp");
         let (endpoint, stays_open) = (ManuallyDrop::new(endpoint), AtomicBool::new(false));
         Self { endpoint, remains: ManuallyDrop::default(), is_delicate, stays_open }
     }

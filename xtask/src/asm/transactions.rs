@@ -1,4 +1,6 @@
-//! What is between the two ends of the machine's transactions, in an assembly file.
+//! What is between the two ends of the machine's transactions, in an assembly file: in the order of
+//! its lines. What the compiler moves behind the end, or reaches by a jump, is not seen here; it is
+//! where transactions are counted (`benches/tests/arrays.rs`).
 
 /// Instructions that make every transaction fail, or may lead to one that does.
 const ENDS: [&str; 3] = ["vzeroupper", "call", "syscall"];

@@ -324,13 +324,7 @@ impl Prepared {
         let spec = spec(&task);
         start::check_environment(&spec)?;
         let (programs, copies) = copier.programs(&spec, &task.programs)?;
-        let setting = |wanted| {
-            let mut settings = task.job.config.iter();
-            settings.find(|(key, ..)| key == wanted).map(|(_, value, _)| value.as_str())
-        };
-        let (transport, provider) = (setting("transport"), setting("provider"));
         let open = capacity::Open::of_ranks(spec.pmi);
-        let open = open.over(transport.unwrap_or_default(), provider);
         capacity::check(task.ranks, open)?;
         let descriptors = capacity::raise_descriptors(task.ranks, open);
         let cpus = cpus::available().map_err(system("asking for this process' CPUs"))?;

@@ -119,6 +119,21 @@ macro_rules! crashes {
     };
 }
 
+/// Tests between two hosts that each of them makes, whose ranks share a CPU.
+macro_rules! between_hosts {
+    ($($test:literal),+ $(,)?) => {
+        cargo(&[
+            "test",
+            "--workspace",
+            "--test",
+            "ofi_relay",
+            "--",
+            "--test-threads=2",
+            $($test),+
+        ])
+    };
+}
+
 const MIRI_ITSELF: Need = Need {
     probe: cargo(&["+nightly", "miri", "--version"]),
     remedy: "rustup toolchain install nightly -c miri -c rust-src",
@@ -222,14 +237,7 @@ pub(super) const STEPS: &[Step] = &[
             ])
             .tests_at_least(100),
             cargo(&["build", "--workspace", "--bins", "--examples"]),
-            // Each test makes hosts, and its ranks share a CPU.
-            cargo(&[
-                "test",
-                "--workspace",
-                "--test",
-                "ofi_relay",
-                "--",
-                "--test-threads=2",
+            between_hosts![
                 "a_cable_that_is",
                 "a_firewall",
                 "a_row_over_the_wire",
@@ -239,33 +247,17 @@ pub(super) const STEPS: &[Step] = &[
                 "fence::",
                 "flush::",
                 "generated_programs",
-            ])
+            ]
             .tests_at_least(25),
             // Where nothing is lost, and where little is carried.
-            cargo(&[
-                "test",
-                "--workspace",
-                "--test",
-                "ofi_relay",
-                "--",
-                "--test-threads=2",
-                "lock::",
-                "pscw::",
-                "windows::",
-            ])
-            .env(&[("RMA_TESTS_WIRE", "cable")])
-            .tests_at_least(60),
-            cargo(&[
-                "test",
-                "--workspace",
-                "--test",
-                "ofi_relay",
-                "--",
-                "--test-threads=2",
+            between_hosts!["lock::", "pscw::", "windows::"]
+                .env(&[("RMA_TESTS_WIRE", "cable")])
+                .tests_at_least(60),
+            between_hosts![
                 "a_row_over_the_wire",
                 "examples_over_a_network_that_loses",
                 "put_get::one_mebibyte",
-            ])
+            ]
             .env(&[("RMA_TESTS_WIRE", "slow")])
             .tests_at_least(3),
         ],

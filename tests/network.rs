@@ -195,6 +195,59 @@ fn a_put_that_is_given_up_is_cut_off() {
     });
 }
 
+/// Gets of a rank that stops again and again are given up, each in the middle, and leave their
+/// endpoints; once there are too many, the error says so. Memory of the caller is its own, and what
+/// needs no further endpoint goes on.
+#[test]
+fn gets_that_are_given_up_leave_few_endpoints() {
+    const LEN: usize = 4 << 20;
+    if !libfabric::is_here() {
+        return;
+    }
+    let mut config = config("tcp");
+    config.wait_timeout = Some(Duration::from_secs(1));
+    processes_with(config, "gets_that_are_given_up_leave_few_endpoints", 2, |universe| {
+        let world = universe.world();
+        let window = world.window(LEN + 1, 1).allocate().unwrap();
+        let pids = world.allgather(&[getpid().as_raw_nonzero().get()]).unwrap();
+        let other = Pid::from_raw(pids[1]).unwrap();
+        if world.rank() == Rank(0) {
+            let epoch = window.lock(Rank(1), LockKind::Shared).unwrap();
+            let get = |is_given_up: bool| {
+                let mut got = vec![5u8; LEN];
+                let Err(error) = epoch.get(0, &mut got) else {
+                    assert!(!is_given_up && got.iter().all(|byte| *byte == 0));
+                    return None;
+                };
+                // The caller's: nothing comes any more.
+                got.fill(6);
+                let error = error.to_string();
+                error.contains("gets that were given up in the middle").then_some(error)
+            };
+            let refused = (0..100).find_map(|_| {
+                // It is connected now, unless the machine is too busy.
+                get(false).or_else(|| {
+                    stop(other);
+                    let refused = get(true);
+                    kill_process(other, Signal::CONT).unwrap();
+                    refused
+                })
+            });
+            let refused = refused.expect("no end");
+            assert!(refused.contains("rma_path=messages"), "{refused}");
+            epoch.put(LEN, &[4u8]).unwrap();
+            epoch.unlock().unwrap();
+        } else {
+            // No wait of its own, which would end meanwhile.
+            while window.local().load::<u8>(LEN).unwrap() != 4 {
+                universe.progress();
+            }
+        }
+        world.barrier().unwrap();
+        window.free().unwrap();
+    });
+}
+
 /// What a rank sends right before it leaves arrives, also at a rank that knew nothing of it.
 #[test]
 fn what_is_sent_before_leaving_arrives() {

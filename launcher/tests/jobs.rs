@@ -375,7 +375,9 @@ fn a_reader_that_stands_still_does_not_outlast_two_interrupts() {
     send(job.pid(), Signal::INT);
     send(job.pid(), Signal::TERM);
     watched.wait();
-    assert_eq!(job.child.wait().unwrap().code(), Some(128 + 15));
+    // Signals that are sent at once arrive in any order; the one that came last is told.
+    let code = job.child.wait().unwrap().code().unwrap();
+    assert!([128 + 2, 128 + 15].contains(&code), "{code}");
 }
 
 #[test]

@@ -200,6 +200,12 @@ impl Call {
     }
 }
 
+/// To the hundredth: a message that is on its way when the counting starts, or a grant that comes
+/// while its origin is preempted, is received within it.
+fn hundredth(count: f64) -> f64 {
+    (count * 100.0).round() / 100.0
+}
+
 impl Counts<'_, '_> {
     /// Counts all of `operation`, and of what comes behind the last of many.
     fn of(
@@ -239,9 +245,6 @@ impl Counts<'_, '_> {
         let (allocated_after, [sent_after, received_after]) =
             (allocations(), self.bench.messages());
         let each = |after: u64, before: u64| (after - before) as f64 / times as f64;
-        // To the hundredth: a release, which its target does not answer, may be on its way when
-        // the counting starts, and is then received within it.
-        let hundredth = |count: f64| (count * 100.0).round() / 100.0;
         let (path, budget) = (self.path, call.budget);
         let draft = |what, most| call.draft(what, path, most);
         let found = &mut self.found;
@@ -471,7 +474,8 @@ impl Counts<'_, '_> {
         }
         for (way, what) in ["messages sent", "messages received"].into_iter().enumerate() {
             let draft = call.draft(what, self.path, Some(due[way]));
-            self.found.messages.push((draft, messages[way] as f64 / TIMES as f64));
+            let each = hundredth(messages[way] as f64 / TIMES as f64);
+            self.found.messages.push((draft, each));
         }
         Ok(())
     }

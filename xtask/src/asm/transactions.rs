@@ -118,22 +118,21 @@ pub(super) fn check(text: &str) -> Result<usize, Vec<String>> {
         let flow = Flow::of(&function);
         for begin in (0..flow.codes.len()).filter(|at| flow.is(*at, "xbegin")) {
             let symbol = &function.symbol;
-            if !flow.is_ended(begin) {
+            let reached = flow.reached(begin);
+            let is_between = |at: &usize| {
+                let code = &flow.codes[*at];
+                reached[*at] && may_end(code) && (is_blind_jump(code) || flow.is_ended(*at))
+            };
+            let between = (0..flow.codes.len()).filter(is_between);
+            let found: Vec<&str> = between.map(|at| flow.codes[at].as_str()).collect();
+            if !found.is_empty() {
+                let found = found.join("`, `");
+                complaints.push(format!("{symbol}: `{found}` in a transaction"));
+            } else if !flow.is_ended(begin) {
                 complaints.push(format!("{symbol}: a transaction has no end"));
                 continue;
             }
             count += 1;
-            let reached = flow.reached(begin);
-            let is_between = |at: &usize| reached[*at] && may_end(&flow.codes[*at]);
-            let between = (0..flow.codes.len()).filter(is_between);
-            let found: Vec<&str> = between
-                .filter(|at| flow.is_ended(*at) || is_blind_jump(&flow.codes[*at]))
-                .map(|at| flow.codes[at].as_str())
-                .collect();
-            if !found.is_empty() {
-                let found = found.join("`, `");
-                complaints.push(format!("{symbol}: `{found}` in a transaction"));
-            }
         }
     }
     if count == 0 {

@@ -5,7 +5,7 @@
 //! 8 and 4 bytes, so that the compiler sees an
 //! unknown access of memory; the model is that of [`copy`](super::copy). What is made of a vector
 //! is plain code on private values. Under Miri, on machines other than x86-64, and on CPUs without
-//! AVX2, nothing is done here.
+//! AVX2, nothing is done here. Long arrays go by vectors of 64 bytes where these are faster.
 #![allow(unsafe_code)]
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -175,8 +175,7 @@ mod kernels {
     const WIDE_LEAST: usize = 512;
 
     /// Whether vectors of 64 bytes are the faster ones: known of CPUs that have the last parts of
-    /// AVX-512. Those with the first alone run slower for a while after it, and others
-    /// are no faster.
+    /// AVX-512. Those with the first alone run slower for a while after it, others are no faster.
     #[inline(always)]
     fn has_wide() -> bool {
         is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512fp16")
@@ -556,7 +555,8 @@ mod kernels {
         | BasicType::I64 | BasicType::U64 | BasicType::I32 | BasicType::U32, Replace:
             replace, fetch_replace;
     }
-    kernels! { wide_update_of wide_fetch_of        BasicType::F64 | BasicType::COMPLEX_F64, Sum: wide_sum_f64, fetch_wide_sum_f64;
+    kernels! { wide_update_of wide_fetch_of
+        BasicType::F64 | BasicType::COMPLEX_F64, Sum: wide_sum_f64, fetch_wide_sum_f64;
         BasicType::F32 | BasicType::COMPLEX_F32, Sum: wide_sum_f32, fetch_wide_sum_f32;
         BasicType::F64, Prod: wide_prod_f64, fetch_wide_prod_f64;
         BasicType::F32, Prod: wide_prod_f32, fetch_wide_prod_f32;
@@ -571,9 +571,12 @@ mod kernels {
         BasicType::I32, Max: wide_max_i32, fetch_wide_max_i32;
         BasicType::U64, Max: wide_max_u64, fetch_wide_max_u64;
         BasicType::U32, Max: wide_max_u32, fetch_wide_max_u32;
-        BasicType::I64 | BasicType::U64 | BasicType::I32 | BasicType::U32, BitAnd: wide_and, fetch_wide_and;
-        BasicType::I64 | BasicType::U64 | BasicType::I32 | BasicType::U32, BitOr: wide_or, fetch_wide_or;
-        BasicType::I64 | BasicType::U64 | BasicType::I32 | BasicType::U32, BitXor: wide_xor, fetch_wide_xor;
+        BasicType::I64 | BasicType::U64 | BasicType::I32 | BasicType::U32, BitAnd:
+            wide_and, fetch_wide_and;
+        BasicType::I64 | BasicType::U64 | BasicType::I32 | BasicType::U32, BitOr:
+            wide_or, fetch_wide_or;
+        BasicType::I64 | BasicType::U64 | BasicType::I32 | BasicType::U32, BitXor:
+            wide_xor, fetch_wide_xor;
         BasicType::F64 | BasicType::F32 | BasicType::COMPLEX_F64 | BasicType::COMPLEX_F32
         | BasicType::I64 | BasicType::U64 | BasicType::I32 | BasicType::U32, Replace:
             wide_replace, fetch_wide_replace;

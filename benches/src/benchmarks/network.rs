@@ -112,7 +112,7 @@ pub(super) fn with_ends(
     })
 }
 
-/// The provider that this job has, whoever chose it: the limits are of the same.
+/// The provider that this job has, by whatever choice: the limits are of the same.
 fn provider_of(explained: &str) -> Option<&str> {
     let (_, named) = explained.split_once("ofi: provider ")?;
     named.split_whitespace().next()

@@ -1,6 +1,8 @@
 //! Windows: memory of every rank of a group, addressable by target and displacement.
 #[cfg(test)]
 pub(crate) mod accumulate_tests;
+mod asked;
+mod attempt;
 mod attributes;
 mod counts;
 mod device;

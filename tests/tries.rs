@@ -1,4 +1,4 @@
-//! Operations that do not wait, to a target that serves nobody for a while: what finds room is
+//! Operations that do not wait, to a target that serves no rank for a while: what finds room is
 //! issued and arrives later, what does not is refused by name, and nothing of it arrives. On a
 //! simulated network, which decides order and delay by a seed.
 use rma::{
@@ -6,10 +6,10 @@ use rma::{
     Window,
 };
 use rma_transport_sim::{Cause, DeviceConfig, NetConfig, run};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
-/// Milliseconds in which the targets serve nobody.
-const DEAF: u64 = 100;
 /// What each of the tests tries at most.
 const MANY: u64 = 3_000;
 const WORDS: usize = 4_096;
@@ -21,19 +21,33 @@ fn config(outstanding: usize, credit: usize) -> Config {
     config
 }
 
-/// Serves nobody until then.
-fn idle(universe: &Universe, until: u64) {
-    loop {
-        let now = universe.transport().now();
-        let left = Duration::from_millis(until).saturating_sub(now);
-        if left.is_zero() {
-            return;
+/// What threads of ranks tell each other.
+#[derive(Default)]
+struct Told {
+    /// Ranks that serve no rank.
+    deaf: AtomicU32,
+    over: AtomicBool,
+}
+
+impl Told {
+    /// Serves no rank until it is over.
+    fn idle(&self, universe: &Universe) {
+        self.deaf.fetch_add(1, Relaxed);
+        while !self.over.load(Relaxed) {
+            universe.transport().park(Duration::from_millis(1));
         }
-        universe.transport().park(left);
+    }
+
+    /// Serves all until all others are deaf.
+    fn wait(&self, universe: &Universe) {
+        while self.deaf.load(Relaxed) + 1 < universe.world().size() {
+            universe.progress();
+            universe.transport().park(Duration::from_millis(1));
+        }
     }
 }
 
-/// Runs `origin` at rank 0 of several, whose others serve nobody meanwhile, and then `target` at
+/// Runs `origin` at rank 0 of several, whose others serve no rank meanwhile, and then `target` at
 /// those, when all that was issued is there. The origin says how much that is.
 fn with_deaf(
     net: NetConfig,
@@ -42,6 +56,7 @@ fn with_deaf(
     origin: impl Fn(&Universe, &LockAll<'_>) -> u64 + Sync,
     target: impl Fn(&Window, u64) + Sync,
 ) {
+    let told = Told::default();
     run(&net, |sim| {
         let universe = Universe::new(sim, config.clone()).unwrap();
         let (world, window) = (universe.world(), window(&universe));
@@ -49,11 +64,13 @@ fn with_deaf(
         world.barrier().unwrap();
         let mut issued = 0;
         if world.rank() == Rank(0) {
+            told.wait(&universe);
+            let parked = universe.counters().parked();
             issued = origin(&universe, &epoch);
-            let now = universe.transport().now();
-            assert!(now < Duration::from_millis(DEAF), "none of it has waited: {now:?}");
+            assert_eq!(universe.counters().parked(), parked, "none of it waits");
+            told.over.store(true, Relaxed);
         } else {
-            idle(&universe, DEAF);
+            told.idle(&universe);
         }
         epoch.flush_all().unwrap();
         let issued = world.bcast_value(issued, Rank(0)).unwrap();
@@ -171,42 +188,38 @@ fn the_queue_is_short() {
 #[test]
 fn several_messages_are_issued_together() {
     let origin = |_: &Universe, epoch: &LockAll<'_>| {
-        let three = vec![7u64; 500];
+        let three = vec![7u64; 600];
         epoch.try_put(Rank(1), 0, &three).unwrap();
-        let error = epoch.try_accumulate(Rank(1), 600, Op::Sum, &three).unwrap_err();
-        assert_eq!(error.shortage(), Some(Shortage::Credit { needed: 3, free: 2, limit: 5 }));
-        let column = Layout::element::<u64>().vector(500, 1, 2).unwrap();
-        let error = epoch.try_put(Rank(1), column.at(600), &three).unwrap_err();
-        assert_eq!(error.shortage(), Some(Shortage::Credit { needed: 3, free: 2, limit: 5 }));
-        let error = epoch.try_put(Rank(1), 600, &vec![9u64; 1_200]).unwrap_err();
+        let short = Some(Shortage::Credit { needed: 3, free: 2, limit: 5 });
+        let error = epoch.try_accumulate(Rank(1), 700, Op::Sum, &three).unwrap_err();
+        assert_eq!(error.shortage(), short);
+        let column = Layout::element::<u64>().vector(600, 1, 2).unwrap();
+        let error = epoch.try_put(Rank(1), column.at(700), &three).unwrap_err();
+        assert_eq!(error.shortage(), short);
+        let error = epoch.try_put(Rank(1), 700, &vec![9u64; 1_300]).unwrap_err();
         let RmaError::TooLargeToTry { limit, .. } = error else { panic!("{error}") };
         assert_eq!(limit, TryLimit::Messages { needed: 6, limit: 5 });
-        epoch.try_accumulate(Rank(1), 3_000, Op::Sum, &three[..400]).unwrap();
-        assert!(epoch.try_put(Rank(1), 600, &[1u64]).unwrap_err().shortage().is_some());
-        500
+        let two = epoch.try_accumulate(Rank(1), 3_000, Op::Sum, &three[..400]);
+        match two {
+            Ok(()) => 400,
+            Err(error) => {
+                assert_eq!(error.shortage(), Some(Shortage::Queue));
+                0
+            }
+        }
     };
-    let target = |window: &Window, _: u64| {
+    let target = |window: &Window, issued: u64| {
         let there = all_of(window);
-        assert_eq!(there[..500], [7; 500]);
-        assert_eq!(there[3_000..3_400], [7; 400]);
-        assert_eq!(there.iter().sum::<u64>(), 7 * 900, "nothing of what was refused");
+        assert_eq!(there[..600], [7; 600]);
+        assert!(there[3_000..][..issued as usize].iter().all(|word| *word == 7));
+        assert_eq!(there.iter().sum::<u64>(), 7 * (600 + issued), "nothing of what was refused");
     };
     for seed in 0..4 {
-        // The queue takes one of the messages at once: the rest waits in the outbox.
-        let net = NetConfig {
-            queue_max: 1 + seed as usize % 2 * 60,
-            in_order: seed >= 2,
-            message_max: 2_048,
-            ..NetConfig::new(2, seed)
-        };
-        let mut config = config(100, 5);
-        // Of rendezvous there is none: it would wait.
-        config.eager_bytes = 0;
-        if seed % 2 == 0 {
-            // One message after the other finds room.
-            config.credit_messages = 5;
-        }
-        with_deaf(net, &config, words, origin, target);
+        // A queue for one message, or for all: the rest waits in the outbox.
+        let (queue_max, message_max) = (1 + seed as usize % 2 * 60, 2_048);
+        let in_order = seed >= 2;
+        let net = NetConfig { queue_max, in_order, message_max, ..NetConfig::new(2, seed) };
+        with_deaf(net, &config(100, 5), words, origin, target);
     }
 }
 
@@ -254,20 +267,31 @@ fn transfers_are_short() {
     let target = |window: &Window, _: u64| {
         assert_eq!(all_of(window)[..1_000], [1; 1_000]);
     };
+    let asked = |universe: &Universe| {
+        let window = words(universe);
+        // Where the part lies is known then.
+        window.lock_all().unwrap().get(Rank(1), 0, &mut [0u64]).unwrap();
+        window
+    };
     let device = DeviceConfig { queue_max: 3, ..DeviceConfig::new() };
     let net = NetConfig { device: Some(device), ..NetConfig::new(2, 1) };
-    with_deaf(net, &config(100, 5), words, origin, target);
+    with_deaf(net, &config(100, 5), asked, origin, target);
 }
 
 /// A target that dies is no shortage.
 #[test]
 fn a_death_is_an_error_of_its_own() {
+    let told = Told::default();
     let failure = run(&NetConfig::new(2, 1), |sim| {
         let universe = Universe::new(sim, config(100, 5)).unwrap();
         let (world, window) = (universe.world(), words(&universe));
         let epoch = window.lock_all().unwrap();
         world.barrier().unwrap();
-        assert!(world.rank() == Rank(0), "dies");
+        if world.rank() == Rank(1) {
+            told.idle(&universe);
+            panic!("dies");
+        }
+        told.over.store(true, Relaxed);
         let error = loop {
             match epoch.try_put(Rank(1), 0, &[1u64]) {
                 Ok(()) => {}

@@ -2,7 +2,7 @@
 use crate::help::{far, lengths, local_words, neighbour, pattern, times, words};
 use rma_core::{
     Assert, Layout, LockAll, LockKind, Op, OriginBuffer, Rank, Refused, Request, RmaError,
-    Shortage, Universe, Window,
+    Shortage, TryLimit, Universe, Window,
 };
 
 type Issued<'w, B> = Result<Request<'w, B>, Refused<B>>;
@@ -131,7 +131,17 @@ pub fn layouts(universe: &Universe) {
     with_window(universe, 60, |window, epoch| {
         let mine = values(world.rank(), 20);
         issued(|| epoch.try_put(right, column.at(0), &mine));
-        issued(|| epoch.try_accumulate(right, column.at(1), Op::Sum, &mine));
+        // Of runs of bytes, a device combines one after the other.
+        let too_large = |error: &RmaError| {
+            let transfer = |limit: &TryLimit| matches!(limit, TryLimit::Transfer { .. });
+            matches!(error, RmaError::TooLargeToTry { limit, .. } if transfer(limit))
+        };
+        issued(|| match epoch.try_accumulate(right, column.at(1), Op::Sum, &mine) {
+            Err(error) if too_large(&error) => {
+                epoch.accumulate(right, column.at(1), Op::Sum, &mine)
+            }
+            done => done,
+        });
         let wide = values(world.rank(), 60);
         issued(|| epoch.try_put(right, column.at(2), column.of(&wide)));
         epoch.flush(right).unwrap();
@@ -241,7 +251,7 @@ pub fn before_the_post(universe: &Universe) {
 pub fn before_the_grant(universe: &Universe) {
     let world = universe.world();
     let (window, told) = (words(world, 1), words(world, 1));
-    ask_and_try(universe, &window, &told);
+    request_and_try(universe, &window, &told);
     world.barrier().unwrap();
     if world.rank() == Rank(1) {
         window.sync().unwrap();
@@ -252,7 +262,7 @@ pub fn before_the_grant(universe: &Universe) {
 }
 
 /// What is combined at rank 1 is what rank 0 tells there.
-fn ask_and_try(universe: &Universe, window: &Window, told: &Window) {
+fn request_and_try(universe: &Universe, window: &Window, told: &Window) {
     let world = universe.world();
     let (origin, target) = (Rank(0), Rank(1));
     // Where it is near, the lock is there when the call returns.

@@ -53,7 +53,7 @@ impl fmt::Display for Shortage {
                 return write!(
                     f,
                     "it takes {needed} messages, and {free} of the {limit} that the target may \
-                     leave unanswered are free: it serves others, or nobody; try again later, \
+                     leave unanswered are free: it serves other ranks, or none; try again later, \
                      flush, complete requests, or raise Config::credit_messages (rma-run --config \
                      credit_messages=N)"
                 );
@@ -116,7 +116,7 @@ impl fmt::Display for TryLimit {
             ),
             Self::Transfer { bytes } => write!(
                 f,
-                "the device does {bytes} bytes at once, one behind the other; issue it in such \
+                "the device combines {bytes} bytes at once, one behind the other; issue it in such \
                  pieces, or call the form that waits"
             ),
             Self::Packed { bytes } => write!(

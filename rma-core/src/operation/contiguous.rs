@@ -67,7 +67,7 @@ impl OwnedOperation {
         let Self { what, action, permit, target, disp, at, ref origin, .. } = *self;
         let there = Side::Bytes { at, len: origin.len() as u64 };
         let from = Side::dense(origin.len());
-        // Whoever gave it to the queue has its answer.
+        // The call that queued it has returned.
         let tries = false;
         Operation { what, action, permit, target, disp, there, origin, from, tries }
     }

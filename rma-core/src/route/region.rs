@@ -344,12 +344,12 @@ mod tests {
                 let descriptor = [u64::MAX; Descriptor::LEN / 8];
                 slot.publish(&Entry { len: 1 << 40, extents: 0, descriptor, ..entry });
             }
-            let (at, start, pin) = window.pin(me, raw, 32).unwrap();
+            let (at, start, pin) = window.pin(me, (raw, 32), false).unwrap();
             assert!(matches!(at, Where::There(address) if address == base.addr() as u64));
             assert_eq!(start, raw);
             drop(pin);
             for (address, len) in [(raw, 33), (raw + 32, 1), (mapped, 8)] {
-                let error = window.pin(me, address, len).err().unwrap();
+                let error = window.pin(me, (address, len), false).err().unwrap();
                 assert!(matches!(error, RmaError::NotAttached { .. }), "{address}: {error}");
             }
             window.free().unwrap();

@@ -1,5 +1,5 @@
 //! Targets that only messages reach: what is known of them, and waiting for answers.
-use super::asked::AskedTargets;
+use super::queried::QueriedTargets;
 use super::{Ungranted, Window};
 use crate::config::Hint;
 use crate::engine::{Losses, Pending};
@@ -26,7 +26,7 @@ pub(crate) struct Far {
     ungranted: AtomicUsize,
     state: Mutex<FarState>,
     /// Targets that were asked by operations that did not wait for the answer.
-    pub(super) asked: AskedTargets,
+    pub(super) queried: QueriedTargets,
 }
 
 #[derive(Default)]
@@ -176,8 +176,8 @@ impl Drop for Putting<'_> {
 
 impl Far {
     pub(crate) fn new(symmetric: Option<(u64, u32)>) -> Self {
-        let (state, asked) = (Mutex::default(), AskedTargets::default());
-        Self { symmetric, ungranted: AtomicUsize::new(0), state, asked }
+        let (state, queried) = (Mutex::default(), QueriedTargets::default());
+        Self { symmetric, ungranted: AtomicUsize::new(0), state, queried }
     }
 
     fn state(&self) -> MutexGuard<'_, FarState> {

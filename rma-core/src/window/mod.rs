@@ -1,7 +1,6 @@
 //! Windows: memory of every rank of a group, addressable by target and displacement.
 #[cfg(test)]
 pub(crate) mod accumulate_tests;
-mod asked;
 mod attempt;
 mod attributes;
 mod counts;
@@ -19,6 +18,7 @@ mod mapping;
 mod memory;
 mod order;
 mod persist;
+mod queried;
 pub(crate) mod regions;
 mod registry;
 mod signals;

@@ -15,20 +15,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// By target, and the address that was asked about.
 #[derive(Default)]
-pub(super) struct AskedTargets(Mutex<FxHashMap<(Rank, u64), AskedTarget>>);
+pub(super) struct QueriedTargets(Mutex<FxHashMap<(Rank, u64), QueriedTarget>>);
 
 /// So many answers that no operation came back for are looked through before the next is asked for.
 const ANSWERS: usize = 64;
 
 /// One of them.
-struct AskedTarget {
+struct QueriedTarget {
     pending: Arc<Pending>,
     /// Where the answer goes. Touched when `pending` is done only.
     // Not a box: moving that asserts that nothing else has the address of its bytes.
     bytes: Vec<u8>,
 }
 
-impl Drop for AskedTarget {
+impl Drop for QueriedTarget {
     fn drop(&mut self) {
         if !self.pending.is_done() {
             self.pending.keep(Box::new(mem::take(&mut self.bytes)));
@@ -36,26 +36,26 @@ impl Drop for AskedTarget {
     }
 }
 
-impl AskedTargets {
-    fn lock(&self) -> MutexGuard<'_, FxHashMap<(Rank, u64), AskedTarget>> {
+impl QueriedTargets {
+    fn lock(&self) -> MutexGuard<'_, FxHashMap<(Rank, u64), QueriedTarget>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn get(&self, key: (Rank, u64)) -> Option<Arc<Pending>> {
-        self.lock().get(&key).map(|asked| asked.pending.clone())
+        self.lock().get(&key).map(|query| query.pending.clone())
     }
 
-    fn take(&self, key: (Rank, u64)) -> Option<AskedTarget> {
+    fn take(&self, key: (Rank, u64)) -> Option<QueriedTarget> {
         self.lock().remove(&key)
     }
 
     /// Takes those that are answered, if there are many.
-    fn take_answered(&self) -> Vec<((Rank, u64), AskedTarget)> {
+    fn take_answered(&self) -> Vec<((Rank, u64), QueriedTarget)> {
         let mut all = self.lock();
         if all.len() < ANSWERS {
             return Vec::new();
         }
-        all.extract_if(|_, asked| asked.pending.is_done()).collect()
+        all.extract_if(|_, query| query.pending.is_done()).collect()
     }
 }
 
@@ -69,28 +69,28 @@ impl Window {
         address: u64,
     ) -> Result<Card, RmaError> {
         let (target, what) = (operation.target, self.card_query());
-        let (asked, key) = (&self.far.asked, (target, address));
-        let pending = match asked.get(key) {
+        let (queried, key) = (&self.far.queried, (target, address));
+        let pending = match queried.get(key) {
             Some(pending) => pending,
-            None => self.ask_for_card(operation, world, address)?,
+            None => self.begin_query_card(operation, world, address)?,
         };
         let answered = || pending.is_done().then_some(());
         self.try_for(operation, self.wait_for(what, target), Shortage::Memory, answered)?;
         // Another thread may have taken it; it remembers what it was.
-        let answer = asked.take(key).filter(|answer| answer.pending.is_done());
+        let answer = queried.take(key).filter(|answer| answer.pending.is_done());
         let answer = answer.ok_or_else(|| self.would_block(operation, Shortage::Memory))?;
         self.check_failure(what, target, &answer.pending)?;
         self.checked_card(target, address, &answer.bytes)
     }
 
-    fn ask_for_card(
+    fn begin_query_card(
         &self,
         operation: &Operation<'_>,
         world: WorldRank,
         address: u64,
     ) -> Result<Arc<Pending>, RmaError> {
-        let asked = &self.far.asked;
-        for ((target, address), answer) in asked.take_answered() {
+        let queried = &self.far.queried;
+        for ((target, address), answer) in queried.take_answered() {
             // One that failed is asked again.
             if let (None, Ok(card)) =
                 (answer.pending.failure(), self.checked_card(target, address, &answer.bytes))
@@ -99,13 +99,13 @@ impl Window {
             }
         }
         let pending = Arc::<Pending>::default();
-        let mut new = AskedTarget { pending: pending.clone(), bytes: vec![0; Card::LEN] };
+        let mut new = QueriedTarget { pending: pending.clone(), bytes: vec![0; Card::LEN] };
         let buffer = Buffer { at: new.bytes.as_mut_ptr(), len: new.bytes.len() };
         let requests = vec![(self.card_head(address), buffer)];
         // SAFETY: the bytes are on the heap, owned by `new`, which touches them when `pending` is
         // done only, or gives them to it in drop.
         unsafe { self.try_issue(operation, world, requests, |_| Cow::default(), &pending) }?;
-        asked.lock().insert((operation.target, address), new);
+        queried.lock().insert((operation.target, address), new);
         Ok(pending)
     }
 }

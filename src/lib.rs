@@ -115,8 +115,8 @@ pub use rma_core::{
     Extent, Fence, Flavor, Group, HintChange, HintError, Integer, LayoutAt, LayoutError, LayoutOf,
     Lock, LockKind, LockRequest, MemoryModel, Op, Operands, OperationCounts, Ops, Order, Origin,
     OriginBuffer, OriginMut, OwnedOperands, OwnedOrigin, Pair, Path, PersistError, Place,
-    ProgressAgent, Rank, RawPart, Reduction, Refused, RequestedPart, RmaError, Signature, Source,
-    Universe, WindowError, WindowId, WindowMemory, bytemuck, num_complex,
+    ProgressAgent, Rank, RawPart, Reduction, Refused, RequestedPart, RmaError, Shortage, Signature,
+    Source, TryLimit, Universe, WindowError, WindowId, WindowMemory, bytemuck, num_complex,
 };
 pub use rma_launcher::{Refusal, StartError as LauncherError};
 #[cfg(feature = "storage")]

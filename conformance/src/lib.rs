@@ -57,6 +57,7 @@ pub mod shared;
 pub mod threads;
 pub mod timed_barrier;
 pub mod transitions;
+pub mod tries;
 pub mod values;
 pub mod waits;
 pub mod windows;

@@ -197,6 +197,11 @@ macro_rules! suite {
                 empty(2), flushed(2), arrays_and_values(2), all_of_them(3), any_of_them(3),
                 polled(2),
             }
+            tries {
+                put_and_get(3), put_and_get(1) as put_and_get_alone, requests(3), accumulates(3),
+                layouts(2), nothing_but_tries(3), whole_or_nothing(2), before_the_post(2),
+                before_the_grant(2),
+            }
             peers {
                 in_every_epoch(3), of_locks(3), others(3),
             }

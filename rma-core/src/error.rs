@@ -2,10 +2,12 @@
 mod batch;
 mod collective;
 mod refused;
+mod shortage;
 
 pub use batch::BatchError;
 pub use collective::CollectiveError;
 pub use refused::Refused;
+pub use shortage::{Shortage, TryLimit};
 
 use crate::class::ErrorClass;
 use crate::config::{AllocatorError, HintError};
@@ -322,6 +324,31 @@ pub enum RmaError {
         /// What this rank did.
         what: &'static str,
     },
+    /// A `try_` form would have had to wait. Nothing of the operation was issued.
+    #[error("window {window}: {what} on rank {target} was not issued: {shortage}")]
+    WouldBlock {
+        /// Window.
+        window: WindowId,
+        /// Target.
+        target: Rank,
+        /// What was asked for.
+        what: &'static str,
+        /// What there was too little of.
+        shortage: Shortage,
+    },
+    /// A `try_` form of an operation that cannot be issued without a wait, however much room there
+    /// is. Nothing of it was issued.
+    #[error("window {window}: {what} on rank {target} is too much for a try_ form: {limit}")]
+    TooLargeToTry {
+        /// Window.
+        window: WindowId,
+        /// Target.
+        target: Rank,
+        /// What was asked for.
+        what: &'static str,
+        /// What there never is enough of.
+        limit: TryLimit,
+    },
     /// An earlier fence of the window failed at this rank in the middle, as when its deadline
     /// passed. Others may have passed that one.
     #[error(
@@ -497,6 +524,15 @@ pub enum RmaError {
 const _: () = assert!(size_of::<Result<(), RmaError>>() <= 64);
 
 impl RmaError {
+    /// What a `try_` form found too little of; `None` of all other errors. The same call may
+    /// succeed later.
+    pub fn shortage(&self) -> Option<Shortage> {
+        match self {
+            Self::WouldBlock { shortage, .. } => Some(*shortage),
+            _ => None,
+        }
+    }
+
     /// The MPI error class.
     pub fn class(&self) -> ErrorClass {
         // S-B6
@@ -521,7 +557,8 @@ impl RmaError {
             | Self::Freed { .. } => ErrorClass::RmaSync,
             Self::WrongAssert { .. } => ErrorClass::Assert,
             Self::PeerFailed { .. } | Self::PeerLeft { .. } => ErrorClass::ProcFailed,
-            Self::Timeout { .. } => ErrorClass::Other,
+            Self::Timeout { .. } | Self::WouldBlock { .. } => ErrorClass::Other,
+            Self::TooLargeToTry { .. } => ErrorClass::Count,
             Self::Persist { error, .. } => error.class(),
             Self::Collective { error, .. } => error.class(),
             Self::Import { .. } | Self::NotShared { .. } => ErrorClass::RmaShared,

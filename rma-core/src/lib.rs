@@ -48,7 +48,7 @@ pub use epoch::{
     Access, Assert, Batch, Exposure, Fence, Lock, LockAll, LockRequest, Operands, Ops,
 };
 pub use epoch::{OwnedLock, OwnedLockAll, OwnedOperands, Peer, Request, Start};
-pub use error::{BatchError, CollectiveError, Refused, RmaError, WindowError};
+pub use error::{BatchError, CollectiveError, Refused, RmaError, Shortage, TryLimit, WindowError};
 pub use group::Group;
 pub use integer::Integer;
 pub use layout::{Copies, Layout, LayoutAt, LayoutError, LayoutOf, Order, Signature};

@@ -292,7 +292,9 @@ impl<'w> View<'w> {
         }
         // Of a region, displacements count from its beginning here, and in bytes.
         let (permit, disp) = (Permit::All, self.offset.wrapping_add(disp));
-        let operation = Operation { what, action, permit, target, disp, there, origin, from };
+        let tries = false;
+        let operation =
+            Operation { what, action, permit, target, disp, there, origin, from, tries };
         self.window.fetch(&operation, Sink::new(old))
     }
 

@@ -90,6 +90,8 @@ pub(crate) const ROOMS: &[Room] = &[
     room("rma-core/src/window/accumulate_tests.rs", "a transport that is its own peer"),
     room("rma-core/src/window/engine_tests.rs", "takes slots for forged answers"),
     room("rma-core/src/window/issue.rs", "hands buffers to the slots of operations in flight"),
+    room("rma-core/src/window/attempt.rs", "the same of operations that do not wait"),
+    room("rma-core/src/window/queried.rs", "hands bytes for what targets answer to slots"),
     room("rma-core/src/create/attach.rs", "vouches for memory in a test"),
     room("rma-core/src/create/sealed.rs", "slices of a sealed window"),
     room("rma-core/src/view.rs", "direct loads and stores of a part"),

@@ -166,8 +166,8 @@ fn unbind(thread: Option<Pid>) {
 const MILLIONS: u64 = 10_000_000;
 const FEW: u64 = 10_000;
 
-/// What is resident while many puts are issued without a flush, and with a target that is stopped
-/// until one ends by its deadline.
+/// What is resident while many puts are issued without a flush; while as many are tried, without a
+/// wait, to a target that is stopped; and while it is stopped until one ends by its deadline.
 pub(super) fn memory(bench: &mut Bench<'_>) -> Result<()> {
     bench.needs_far(TARGET)?;
     let world = bench.world();
@@ -184,7 +184,10 @@ pub(super) fn memory(bench: &mut Bench<'_>) -> Result<()> {
         live(bench, &window, count, round)?;
     }
     match there {
-        Some(there) => stopped(bench, &window, most, there)?,
+        Some(there) => {
+            tried(bench, &window, most, there)?;
+            stopped(bench, &window, most, there)?;
+        }
         None => eprintln!("no puts to a stopped target (SKIPPED): it is on another host"),
     }
     // What lies in queues of a window whose wait has failed is lost, as it says itself.
@@ -230,6 +233,47 @@ pub(super) fn process_of_target(bench: &Bench<'_>) -> Result<Option<Pid>> {
     let (place, id) = all[mine.len() * usize::from(TARGET)..][..mine.len()].split_at(24);
     let raw = i32::from_le_bytes(id.try_into()?);
     Ok(Pid::from_raw(raw).filter(|_| *place == mine[..24]))
+}
+
+/// The target is stopped while so many puts are tried, and goes on afterwards: what was issued is
+/// there.
+fn tried(bench: &mut Bench<'_>, window: &Window, count: u64, pid: Pid) -> Result<()> {
+    bench.world().barrier()?;
+    if !bench.is_first() {
+        return Ok(());
+    }
+    let epoch = window.lock_all()?;
+    let before = resident()?;
+    forget_peak();
+    kill_process(pid, Signal::STOP)?;
+    let start = Instant::now();
+    let (mut issued, mut short, mut failed) = (0, None, None);
+    for i in 0..count {
+        match epoch.try_put(TARGET, AT, &[i]) {
+            Ok(()) => issued += 1,
+            Err(error) => match error.shortage() {
+                Some(shortage) => short = Some(shortage),
+                None => failed = failed.or(Some(error)),
+            },
+        }
+    }
+    let took = start.elapsed().as_nanos() as f64 / count as f64;
+    let grown = peak()?.saturating_sub(before) as f64;
+    kill_process(pid, Signal::CONT)?;
+    if let Some(error) = failed {
+        return Err(format!("a put that was tried to a stopped target ended with: {error}").into());
+    }
+    let short = short.ok_or("a stopped target took all that was put to it")?;
+    eprintln!("what puts to a stopped target are short of: {short}");
+    // The next one that finds room is the last.
+    while let Err(error) = epoch.try_put(TARGET, AT, &[count]) {
+        error.shortage().ok_or(error)?;
+    }
+    epoch.unlock()?;
+    let count = format!("{count} puts tried without a wait to a stopped target");
+    bench.note(row(format!("origin, {count}")), Unit::Bytes, &[grown])?;
+    bench.note(row(format!("{count}: issued")), Unit::Count, &[issued as f64])?;
+    bench.note(row(format!("{count}: each")), Unit::Nanoseconds, &[took])
 }
 
 /// The target is stopped, and goes on after `put` has failed.

@@ -10,6 +10,8 @@ use std::sync::OnceLock;
 /// before did with it.
 pub(super) struct Budget {
     free: Box<[AtomicU64]>,
+    /// How many there are.
+    slots: usize,
     /// Messages that one peer may leave unanswered.
     limit: usize,
     /// How many each peer does, that was sent some: a chain of peers in each place.
@@ -33,7 +35,8 @@ impl Budget {
             _ => u64::MAX,
         };
         let free = (0..slots.div_ceil(64)).map(|word| AtomicU64::new(bits(word))).collect();
-        Self { free, limit: limit.clamp(1, CREDIT_MAX), used: [const { OnceLock::new() }; CHAINS] }
+        let limit = limit.clamp(1, CREDIT_MAX);
+        Self { free, slots, limit, used: [const { OnceLock::new() }; CHAINS] }
     }
 
     /// What counts the messages to a peer. It stays.
@@ -52,6 +55,17 @@ impl Budget {
     /// Whether no slot is free.
     pub(super) fn is_used_up(&self) -> bool {
         self.free.iter().all(|word| word.load(Relaxed) == 0)
+    }
+
+    /// How many slots there are, and how much credit of each peer.
+    pub(super) fn limits(&self) -> (usize, usize) {
+        (self.slots, self.limit)
+    }
+
+    /// How many slots are free, and how much credit of `peer`.
+    pub(super) fn free(&self, peer: WorldRank) -> (usize, usize) {
+        let slots = self.free.iter().map(|word| word.load(Relaxed).count_ones() as usize).sum();
+        (slots, self.limit - self.used(peer).load(Relaxed).min(self.limit))
     }
 
     /// Takes credit of `peer` and a slot; `None` if one of them is used up.
@@ -123,6 +137,16 @@ mod tests {
             taken.sort_unstable();
             assert!(taken.into_iter().eq(0..slots), "{slots}");
         }
+    }
+
+    #[test]
+    fn what_is_free_is_told() {
+        let (budget, peer) = (Budget::new(70, 2), WorldRank(3));
+        assert_eq!((budget.limits(), budget.free(peer)), ((70, 2), (70, 2)));
+        let slot = budget.take(peer).unwrap();
+        assert_eq!((budget.free(peer), budget.free(WorldRank(4))), ((69, 1), (69, 2)));
+        budget.give_back(peer, slot);
+        assert_eq!(budget.free(peer), (70, 2));
     }
 
     #[test]

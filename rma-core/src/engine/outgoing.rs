@@ -99,6 +99,11 @@ impl Engine {
         self.send_or_keep(to, head, &[], false);
     }
 
+    /// Sends a request that has its slot, without waiting.
+    pub(crate) fn send_later(&self, to: WorldRank, head: &Head, body: &[u8]) {
+        self.send_or_keep(to, head, body, false);
+    }
+
     fn send_or_keep(&self, to: WorldRank, head: &Head, body: &[u8], answer: bool) {
         if self.is_excused(head) {
             return;

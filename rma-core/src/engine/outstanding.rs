@@ -509,6 +509,16 @@ impl OutstandingTable {
         Some(SlotId::new(generation, index))
     }
 
+    /// How many slots there are, and how many messages one peer may leave unanswered.
+    pub(crate) fn limits(&self) -> (usize, usize) {
+        self.budget.limits()
+    }
+
+    /// How many slots are free, and how many more messages `peer` may leave unanswered.
+    pub(crate) fn free(&self, peer: WorldRank) -> (usize, usize) {
+        self.budget.free(peer)
+    }
+
     /// The message of a slot was not sent after all; true if the slot is free with that, because it
     /// was cancelled meanwhile.
     pub(crate) fn set_unsent(&self, id: SlotId) -> bool {

@@ -212,6 +212,25 @@ impl Engine {
         }
     }
 
+    /// As [`wait_until`](Self::wait_until), for a call that does not wait: looks, and once more
+    /// after some progress, without which calls that only try would never come to an end. `None` if
+    /// it is not done then; an error if it never will be.
+    pub(crate) fn try_once<R>(
+        &self,
+        wait: Wait<'_>,
+        mut done: impl FnMut() -> Option<R>,
+    ) -> Result<Option<R>, WaitError> {
+        if let Some(value) = done() {
+            return Ok(Some(value));
+        }
+        let cause = self.progress_or_trouble(wait);
+        match (done(), cause) {
+            (Some(value), _) => Ok(Some(value)),
+            (None, Some(cause)) => Err(self.given_up(wait, cause)),
+            (None, None) => Ok(None),
+        }
+    }
+
     /// Waits until all that has arrived is handled, by whichever thread.
     pub(crate) fn handle_arrived(&self, wait: Wait<'_>) -> Result<(), WaitError> {
         let mark = self.transport.messages.arrived();

@@ -20,6 +20,15 @@ use crate::window::Window;
 /// and the other has none, the bytes of that lie one behind the other, and its elements are those
 /// of the layout. Both sides hold the same sequence of types; how they arrange it is each side's
 /// own affair. Layouts are yours again on return.
+///
+/// A call waits where budgets or queues are full, until its target has made room or a deadline
+/// passes. Those whose names begin with `try_` do not: they are issued, all of them, or they end in
+/// [`RmaError::WouldBlock`], which says what there was too little of, and nothing of them has
+/// happened. To a near target there is always room, and they are the same code as the others; what
+/// an accumulate does wait for is another rank that is just combining the same elements. Calls
+/// whose result is there on return ([`get`](Self::get), [`fetch_and_op`](Self::fetch_and_op) and
+/// the like) wait by their nature: [`try_rget`](crate::LockAll::try_rget) and
+/// [`try_rget_accumulate`](crate::LockAll::try_rget_accumulate) do not.
 pub struct Access<'w> {
     window: &'w Window,
     /// Those that load and store reach, as this epoch may.
@@ -97,6 +106,46 @@ impl<'w> Access<'w> {
         self.to(target).put(disp, origin)
     }
 
+    /// As [`put`](Self::put), issued at once or not at all: it waits for no room, no lock and no
+    /// peer. Each call makes some progress, so that a loop of such calls comes to an end if the
+    /// target serves messages.
+    ///
+    /// What a call of `put` may do later, this one may refuse: a put that is larger than
+    /// [`eager_bytes`](crate::Config::eager_bytes) goes at once, too, in as many messages as there
+    /// is room for.
+    ///
+    /// ```
+    /// # // Run as two ranks by the crate `rma`; here for the compiler.
+    /// # use rma_core::{Rank, RmaError, Window};
+    /// # fn work() {}
+    /// # fn example(window: &Window) -> Result<(), Box<dyn std::error::Error>> {
+    /// let epoch = window.lock_all()?;
+    /// for (disp, value) in (0..1_000u64).zip(1u64..) {
+    ///     while let Err(error) = epoch.try_put(Rank(1), disp, &[value]) {
+    ///         // Which says what is short; all other errors are those of `put`.
+    ///         error.shortage().ok_or(error)?;
+    ///         work();
+    ///     }
+    /// }
+    /// epoch.unlock()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`RmaError::WouldBlock`] if there is no room now, [`RmaError::TooLargeToTry`] if there never
+    /// is enough: nothing of the put was issued then. Otherwise as [`put`](Self::put).
+    #[inline]
+    pub fn try_put(
+        &self,
+        target: Rank,
+        disp: impl Displacement,
+        origin: impl Origin,
+    ) -> Result<(), RmaError> {
+        self.to(target).try_put(disp, origin)
+    }
+
     /// Copies from displacement `disp` of `target` into `origin`, which holds it on return.
     ///
     /// Bytes that a layout of `origin` does not describe are not touched.
@@ -162,6 +211,25 @@ impl<'w> Access<'w> {
         origin: impl Operands,
     ) -> Result<(), RmaError> {
         self.to(target).accumulate(disp, op, origin)
+    }
+
+    /// As [`accumulate`](Self::accumulate), issued at once or not at all, as
+    /// [`try_put`](Self::try_put). Where messages may overtake each other, an earlier accumulate on
+    /// the same elements that is not answered yet is in the way, too.
+    ///
+    /// # Errors
+    ///
+    /// [`RmaError::WouldBlock`] if there is no room now, [`RmaError::TooLargeToTry`] if there never
+    /// is enough: nothing was issued then. Otherwise as [`accumulate`](Self::accumulate).
+    #[inline]
+    pub fn try_accumulate(
+        &self,
+        target: Rank,
+        disp: impl Displacement,
+        op: Op,
+        origin: impl Operands,
+    ) -> Result<(), RmaError> {
+        self.to(target).try_accumulate(disp, op, origin)
     }
 
     /// As [`accumulate`](Self::accumulate), and copies to `result` what was there before, each

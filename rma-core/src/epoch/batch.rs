@@ -367,7 +367,7 @@ impl<I: Integer> Batch<'_, I> {
         let (window, len) = (self.access.window(), size_of::<E>() as u64);
         let world = window.group().world_rank(target);
         let part = world.ok_or_else(|| window.no_such_rank(target));
-        let part = part.and_then(|world| window.part_of(target, world));
+        let part = part.and_then(|world| window.part_of((target, world), None));
         let (size, disp_unit) = part.map_err(|error| BatchError { index: group[0], error })?;
         let aligned = match what {
             Repeats::Copy => None,

@@ -36,7 +36,12 @@ type Unfetched<'a> = Option<(Operation<'a>, Side<'a>)>;
 )]
 pub trait Operands: Origin {
     #[doc(hidden)]
-    fn accumulate(&self, peer: &Peer<'_>, at: Spot<'_>, op: Op) -> Result<(), RmaError>;
+    fn accumulate<const TRIES: bool>(
+        &self,
+        peer: &Peer<'_>,
+        at: Spot<'_>,
+        op: Op,
+    ) -> Result<(), RmaError>;
 
     /// Does it if nothing stands in the way of load and store; otherwise gives the operation.
     #[doc(hidden)]
@@ -54,8 +59,13 @@ macro_rules! slices { ($($buffer:ty $(, $n:ident)?;)*) => { $(
     #[diagnostic::do_not_recommend]
     impl<E: BasicElement $(, const $n: usize)?> Operands for &$buffer {
         #[inline(always)]
-        fn accumulate(&self, peer: &Peer<'_>, at: Spot<'_>, op: Op) -> Result<(), RmaError> {
-            peer.accumulate_elements(at, op, &self[..])
+        fn accumulate<const TRIES: bool>(
+            &self,
+            peer: &Peer<'_>,
+            at: Spot<'_>,
+            op: Op,
+        ) -> Result<(), RmaError> {
+            peer.accumulate_elements::<E, TRIES>(at, op, &self[..])
         }
         #[inline(always)]
         fn get_accumulate<'a>(
@@ -73,8 +83,13 @@ macro_rules! slices { ($($buffer:ty $(, $n:ident)?;)*) => { $(
 for_each_slice!(slices);
 
 impl<B: Origin + Slice> Operands for LayoutOf<'_, B> {
-    fn accumulate(&self, peer: &Peer<'_>, at: Spot<'_>, op: Op) -> Result<(), RmaError> {
-        peer.accumulate_layout(at, op, self.elements(), self.placed())
+    fn accumulate<const TRIES: bool>(
+        &self,
+        peer: &Peer<'_>,
+        at: Spot<'_>,
+        op: Op,
+    ) -> Result<(), RmaError> {
+        peer.accumulate_layout::<_, TRIES>(at, op, self.elements(), self.placed())
     }
 
     fn get_accumulate<'a>(
@@ -99,7 +114,7 @@ impl<B: Origin + Slice> Operands for LayoutOf<'_, B> {
 )]
 pub trait OwnedOperands: OwnedOrigin {
     #[doc(hidden)]
-    fn accumulate(
+    fn accumulate<const TRIES: bool>(
         buffer: &Self::Buffer,
         from: Option<PlacedLayout<'_>>,
         peer: &Peer<'_>,
@@ -110,32 +125,32 @@ pub trait OwnedOperands: OwnedOrigin {
 
 impl<B: OriginBuffer<Element: BasicElement>> OwnedOperands for B {
     #[inline(always)]
-    fn accumulate(
+    fn accumulate<const TRIES: bool>(
         buffer: &B,
         _: Option<PlacedLayout<'_>>,
         peer: &Peer<'_>,
         at: Spot<'_>,
         op: Op,
     ) -> Result<(), RmaError> {
-        peer.accumulate_elements(at, op, buffer.as_elements())
+        peer.accumulate_elements::<_, TRIES>(at, op, buffer.as_elements())
     }
 }
 
 impl<B: OriginBuffer> OwnedOperands for LayoutOf<'_, B> {
-    fn accumulate(
+    fn accumulate<const TRIES: bool>(
         buffer: &B,
         from: Option<PlacedLayout<'_>>,
         peer: &Peer<'_>,
         at: Spot<'_>,
         op: Op,
     ) -> Result<(), RmaError> {
-        peer.accumulate_layout(at, op, buffer.as_elements(), from)
+        peer.accumulate_layout::<_, TRIES>(at, op, buffer.as_elements(), from)
     }
 }
 
 impl Peer<'_> {
     #[inline(always)]
-    fn accumulate_elements<E: BasicElement>(
+    fn accumulate_elements<E: BasicElement, const TRIES: bool>(
         &self,
         at: Spot<'_>,
         op: Op,
@@ -149,20 +164,44 @@ impl Peer<'_> {
             return Ok(());
         }
         if at.placed.is_some() {
-            return self.accumulate_layout(at, op, origin, None);
+            return self.accumulate_layout::<E, TRIES>(at, op, origin, None);
         }
         let place = (self.target(), at.disp);
         let what = (E::BASIC, op);
-        Self::accumulate_array(self.window(), self.table(), place, what, cast_slice(origin))
+        let combine = if TRIES { Self::try_accumulate_array } else { Self::accumulate_array };
+        combine(self.window(), self.table(), place, what, cast_slice(origin))
     }
 
     #[inline(never)]
     fn accumulate_array(
         window: &Window,
         table: Table<'_>,
+        place: (Rank, u64),
+        what: (BasicType, Op),
+        origin: &[u8],
+    ) -> Result<(), RmaError> {
+        Self::accumulate_array_as(window, table, place, what, origin, false)
+    }
+
+    #[inline(never)]
+    fn try_accumulate_array(
+        window: &Window,
+        table: Table<'_>,
+        place: (Rank, u64),
+        what: (BasicType, Op),
+        origin: &[u8],
+    ) -> Result<(), RmaError> {
+        Self::accumulate_array_as(window, table, place, what, origin, true)
+    }
+
+    #[inline(always)]
+    fn accumulate_array_as(
+        window: &Window,
+        table: Table<'_>,
         (target, disp): (Rank, u64),
         (basic, op): (BasicType, Op),
         origin: &[u8],
+        tries: bool,
     ) -> Result<(), RmaError> {
         let peer = Peer::new(window, table, target);
         if op != Op::NoOp && basic.has(op) {
@@ -174,12 +213,13 @@ impl Peer<'_> {
             }
         }
         let action = Action::Combine { op, basic: Some(basic), fetches: false };
-        window.perform(&peer.operation((ACCUMULATE, action), disp, origin.len(), origin))
+        let combine = peer.operation((ACCUMULATE, action), disp, origin.len(), origin);
+        window.perform(&combine.trying(tries))
     }
 
     /// One of both sides has a layout.
     #[inline(always)]
-    fn accumulate_layout<E: Element>(
+    fn accumulate_layout<E: Element, const TRIES: bool>(
         &self,
         at: Spot<'_>,
         op: Op,
@@ -194,11 +234,11 @@ impl Peer<'_> {
         {
             return Ok(());
         }
-        self.accumulate_layout_long(at, op, elements, from)
+        self.accumulate_layout_long::<E, TRIES>(at, op, elements, from)
     }
 
     #[inline(never)]
-    fn accumulate_layout_long<E: Element>(
+    fn accumulate_layout_long<E: Element, const TRIES: bool>(
         &self,
         at: Spot<'_>,
         op: Op,
@@ -217,7 +257,8 @@ impl Peer<'_> {
             return Ok(());
         }
         let action = Action::Combine { op, basic, fetches: false };
-        self.window().perform(&self.between((ACCUMULATE, action), at.disp, there, origin))
+        let combine = self.between((ACCUMULATE, action), at.disp, there, origin);
+        self.window().perform(&combine.trying(TRIES))
     }
 
     #[inline(always)]

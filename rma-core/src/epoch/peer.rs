@@ -163,7 +163,7 @@ impl<'w> Peer<'w> {
         (origin, from): (&'a [u8], Side<'a>),
     ) -> Operation<'a> {
         let (permit, target) = (self.table.permit(), self.target);
-        Operation { what, action, permit, target, disp, there, origin, from }
+        Operation { what, action, permit, target, disp, there, origin, from, tries: false }
     }
 
     /// The side of the target, where `of` is the layout of a side.
@@ -286,7 +286,22 @@ impl<'w> Peer<'w> {
     /// See [`Access::put`](crate::Access::put).
     #[inline]
     pub fn put(&self, disp: impl Displacement, origin: impl Origin) -> Result<(), RmaError> {
-        let (spot, from, elements) = (disp.spot(), origin.placed(), origin.elements());
+        self.put_elements::<_, false>(disp.spot(), origin.elements(), origin.placed())
+    }
+
+    /// See [`Access::try_put`](crate::Access::try_put).
+    #[inline]
+    pub fn try_put(&self, disp: impl Displacement, origin: impl Origin) -> Result<(), RmaError> {
+        self.put_elements::<_, true>(disp.spot(), origin.elements(), origin.placed())
+    }
+
+    #[inline(always)]
+    pub(super) fn put_elements<E: Element, const TRIES: bool>(
+        &self,
+        spot: Spot<'_>,
+        elements: &[E],
+        from: Option<PlacedLayout<'_>>,
+    ) -> Result<(), RmaError> {
         match spot.placed.or(from) {
             None => {
                 let bytes: &[u8] = cast_slice(elements);
@@ -295,10 +310,13 @@ impl<'w> Peer<'w> {
                         span.write(bytes);
                         Ok(())
                     }
-                    None => Self::put_cold(self.window, self.table, self.target, spot.disp, bytes),
+                    None => {
+                        let put = if TRIES { Self::try_put_cold } else { Self::put_cold };
+                        put(self.window, self.table, self.target, spot.disp, bytes)
+                    }
                 }
             }
-            Some(of) => self.put_layout(spot, of, elements, from),
+            Some(of) => self.put_layout::<E, TRIES>(spot, of, elements, from),
         }
     }
 
@@ -317,9 +335,22 @@ impl<'w> Peer<'w> {
         window.perform(&peer.operation(PUT, disp, origin.len(), origin))
     }
 
+    #[cold]
+    #[inline(never)]
+    fn try_put_cold(
+        window: &Window,
+        table: Table<'_>,
+        target: Rank,
+        disp: u64,
+        origin: &[u8],
+    ) -> Result<(), RmaError> {
+        let peer = Peer::new(window, table, target);
+        window.perform(&peer.operation(PUT, disp, origin.len(), origin).trying(true))
+    }
+
     /// One side at least has a layout. S-J8
     #[inline(always)]
-    pub(super) fn put_layout<E: Element>(
+    fn put_layout<E: Element, const TRIES: bool>(
         &self,
         spot: Spot<'_>,
         of: PlacedLayout<'_>,
@@ -343,11 +374,11 @@ impl<'w> Peer<'w> {
             }
             None => {}
         }
-        self.put_layout_long(spot, of, origin, from)
+        self.put_layout_long::<E, TRIES>(spot, of, origin, from)
     }
 
     #[inline(never)]
-    fn put_layout_long<E: Element>(
+    fn put_layout_long<E: Element, const TRIES: bool>(
         &self,
         spot: Spot<'_>,
         of: PlacedLayout<'_>,
@@ -364,7 +395,7 @@ impl<'w> Peer<'w> {
         let there = self.there(spot, &of)?;
         let here = self.here::<E>(from, origin.len(), &of)?;
         let origin = cast_slice(origin);
-        self.window.perform(&self.between(PUT, spot.disp, there, (origin, here)))
+        self.window.perform(&self.between(PUT, spot.disp, there, (origin, here)).trying(TRIES))
     }
 
     // One function, so that rows need not be in memory.
@@ -502,7 +533,18 @@ impl<'w> Peer<'w> {
         op: Op,
         origin: impl Operands,
     ) -> Result<(), RmaError> {
-        origin.accumulate(self, disp.spot(), op)
+        origin.accumulate::<false>(self, disp.spot(), op)
+    }
+
+    /// See [`Access::try_accumulate`](crate::Access::try_accumulate).
+    #[inline]
+    pub fn try_accumulate(
+        &self,
+        disp: impl Displacement,
+        op: Op,
+        origin: impl Operands,
+    ) -> Result<(), RmaError> {
+        origin.accumulate::<true>(self, disp.spot(), op)
     }
 
     /// See [`Access::get_accumulate`](crate::Access::get_accumulate).

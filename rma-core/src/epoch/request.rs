@@ -162,7 +162,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
     }
 
     #[inline(always)]
-    fn put(
+    fn put<const TRIES: bool>(
         peer: &Peer<'w>,
         disp: impl Displacement,
         origin: impl OwnedOrigin<Buffer = B>,
@@ -170,18 +170,15 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         origin.give(
             #[inline(always)]
             |buffer, from| {
-                let (spot, elements) = (disp.spot(), buffer.as_elements());
-                let put = match spot.placed.or(from) {
-                    None => peer.put(spot.disp, elements),
-                    Some(of) => peer.put_layout(spot, of, elements, from),
-                };
+                let elements = buffer.as_elements();
+                let put = peer.put_elements::<_, TRIES>(disp.spot(), elements, from);
                 Self::done(buffer, put)
             },
         )
     }
 
     #[inline(always)]
-    fn get(
+    fn get<const TRIES: bool>(
         peer: &Peer<'w>,
         disp: impl Displacement,
         origin: impl OwnedOrigin<Buffer = B>,
@@ -196,11 +193,11 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
                         span.read(cast_slice_mut(buffer.as_elements_mut()));
                         return Ok(Self::complete(buffer));
                     }
-                    let get = peer.operation(GET, spot.disp, len, &[]);
+                    let get = peer.operation(GET, spot.disp, len, &[]).trying(TRIES);
                     return Self::fetch(peer, &get, buffer, Side::dense(len));
                 };
                 match peer.get_layout(spot, of, buffer.as_elements_mut(), to) {
-                    Ok(Some((get, into))) => Self::fetch(peer, &get, buffer, into),
+                    Ok(Some((get, into))) => Self::fetch(peer, &get.trying(TRIES), buffer, into),
                     done => Self::done(buffer, done.map(drop)),
                 }
             },
@@ -208,7 +205,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
     }
 
     #[inline(always)]
-    fn accumulate<O: OwnedOperands<Buffer = B>>(
+    fn accumulate<O: OwnedOperands<Buffer = B>, const TRIES: bool>(
         peer: &Peer<'w>,
         disp: impl Displacement,
         op: Op,
@@ -217,14 +214,14 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         origin.give(
             #[inline(always)]
             |buffer, from| {
-                let combined = O::accumulate(&buffer, from, peer, disp.spot(), op);
+                let combined = O::accumulate::<TRIES>(&buffer, from, peer, disp.spot(), op);
                 Self::done(buffer, combined)
             },
         )
     }
 
     #[inline(always)]
-    fn get_accumulate(
+    fn get_accumulate<const TRIES: bool>(
         peer: &Peer<'w>,
         disp: impl Displacement,
         op: Op,
@@ -237,7 +234,9 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
             |mut buffer, into| {
                 let result = buffer.as_elements_mut();
                 match origin.get_accumulate(peer, spot, op, result, into) {
-                    Ok(Some((fetch, into))) => Self::fetch(peer, &fetch, buffer, into),
+                    Ok(Some((fetch, into))) => {
+                        Self::fetch(peer, &fetch.trying(TRIES), buffer, into)
+                    }
                     done => Self::done(buffer, done.map(drop)),
                 }
             },
@@ -438,7 +437,25 @@ macro_rules! requests {
                 origin: O,
             ) -> Result<Request<'w, O::Buffer>, Refused<O::Buffer>> {
                 let $this = self;
-                Request::put(&$peer, disp, origin)
+                Request::put::<false>(&$peer, disp, origin)
+            }
+
+            /// As [`rput`](Self::rput), issued at once or not at all, as
+            /// [`try_put`](crate::Access::try_put).
+            ///
+            /// # Errors
+            ///
+            /// Those of [`try_put`](crate::Access::try_put); the buffer comes back with them in a
+            /// [`Refused`], as it was.
+            #[inline(always)]
+            pub fn try_rput<O: OwnedOrigin>(
+                &self,
+                $($target: Rank,)?
+                disp: impl Displacement,
+                origin: O,
+            ) -> Result<Request<'w, O::Buffer>, Refused<O::Buffer>> {
+                let $this = self;
+                Request::put::<true>(&$peer, disp, origin)
             }
 
             /// As [`get`](crate::Access::get), into a buffer that the request owns until
@@ -460,7 +477,26 @@ macro_rules! requests {
                 origin: O,
             ) -> Result<Request<'w, O::Buffer>, Refused<O::Buffer>> {
                 let $this = self;
-                Request::get(&$peer, disp, origin)
+                Request::get::<false>(&$peer, disp, origin)
+            }
+
+            /// As [`rget`](Self::rget), issued at once or not at all, as
+            /// [`try_put`](crate::Access::try_put): only its [`wait`](Request::wait) waits.
+            ///
+            /// # Errors
+            ///
+            /// [`RmaError::WouldBlock`] if there is no room now, [`RmaError::TooLargeToTry`] if
+            /// there never is enough: nothing was issued then. Otherwise those of
+            /// [`rget`](Self::rget); the buffer comes back with them in a [`Refused`].
+            #[inline(always)]
+            pub fn try_rget<O: OwnedOrigin>(
+                &self,
+                $($target: Rank,)?
+                disp: impl Displacement,
+                origin: O,
+            ) -> Result<Request<'w, O::Buffer>, Refused<O::Buffer>> {
+                let $this = self;
+                Request::get::<true>(&$peer, disp, origin)
             }
 
             /// As [`accumulate`](crate::Access::accumulate), with a buffer that the request owns
@@ -482,7 +518,26 @@ macro_rules! requests {
                 origin: O,
             ) -> Result<Request<'w, O::Buffer>, Refused<O::Buffer>> {
                 let $this = self;
-                Request::accumulate(&$peer, disp, op, origin)
+                Request::accumulate::<O, false>(&$peer, disp, op, origin)
+            }
+
+            /// As [`raccumulate`](Self::raccumulate), issued at once or not at all, as
+            /// [`try_accumulate`](crate::Access::try_accumulate).
+            ///
+            /// # Errors
+            ///
+            /// Those of [`try_accumulate`](crate::Access::try_accumulate); the buffer comes back
+            /// with them in a [`Refused`], as it was.
+            #[inline]
+            pub fn try_raccumulate<O: OwnedOperands>(
+                &self,
+                $($target: Rank,)?
+                disp: impl Displacement,
+                op: Op,
+                origin: O,
+            ) -> Result<Request<'w, O::Buffer>, Refused<O::Buffer>> {
+                let $this = self;
+                Request::accumulate::<O, true>(&$peer, disp, op, origin)
             }
 
             /// As [`get_accumulate`](crate::Access::get_accumulate), into a buffer that the request
@@ -504,7 +559,30 @@ macro_rules! requests {
                 result: R,
             ) -> Result<Request<'w, R::Buffer>, Refused<R::Buffer>> {
                 let $this = self;
-                Request::get_accumulate(&$peer, disp, op, origin, result)
+                Request::get_accumulate::<false>(&$peer, disp, op, origin, result)
+            }
+
+            /// As [`rget_accumulate`](Self::rget_accumulate), issued at once or not at all, as
+            /// [`try_accumulate`](crate::Access::try_accumulate): only its
+            /// [`wait`](Request::wait) waits.
+            ///
+            /// # Errors
+            ///
+            /// [`RmaError::WouldBlock`] if there is no room now, [`RmaError::TooLargeToTry`] if
+            /// there never is enough: nothing was issued then. Otherwise those of
+            /// [`rget_accumulate`](Self::rget_accumulate); the buffer for the result comes back
+            /// with them in a [`Refused`].
+            #[inline]
+            pub fn try_rget_accumulate<R: OwnedOrigin>(
+                &self,
+                $($target: Rank,)?
+                disp: impl Displacement,
+                op: Op,
+                origin: impl Operands<Element = <R::Buffer as OriginBuffer>::Element>,
+                result: R,
+            ) -> Result<Request<'w, R::Buffer>, Refused<R::Buffer>> {
+                let $this = self;
+                Request::get_accumulate::<true>(&$peer, disp, op, origin, result)
             }
         }
     };

@@ -123,6 +123,18 @@ impl<'scope, 'env> Ops<'scope, 'env> {
         self.access.put(target, disp, origin)
     }
 
+    /// As [`put`](Self::put), started at once or not at all; see
+    /// [`Access::try_put`](crate::Access::try_put).
+    #[inline]
+    pub fn try_put(
+        &'scope self,
+        target: Rank,
+        disp: impl Displacement,
+        origin: impl Origin<Buffer: 'scope>,
+    ) -> Result<(), RmaError> {
+        self.access.try_put(target, disp, origin)
+    }
+
     /// Starts a get; `origin` is mutably borrowed until the scope ends, and filled then; layouts
     /// are yours again on return. Errors as [`Access::get`](crate::Access::get).
     ///
@@ -168,6 +180,19 @@ impl<'scope, 'env> Ops<'scope, 'env> {
         origin: impl Operands<Buffer: 'scope>,
     ) -> Result<(), RmaError> {
         self.access.accumulate(target, disp, op, origin)
+    }
+
+    /// As [`accumulate`](Self::accumulate), started at once or not at all; see
+    /// [`Access::try_accumulate`](crate::Access::try_accumulate).
+    #[inline]
+    pub fn try_accumulate(
+        &'scope self,
+        target: Rank,
+        disp: impl Displacement,
+        op: Op,
+        origin: impl Operands<Buffer: 'scope>,
+    ) -> Result<(), RmaError> {
+        self.access.try_accumulate(target, disp, op, origin)
     }
 
     /// As [`accumulate`](Self::accumulate); `result` is mutably borrowed until the scope ends, and

@@ -5,7 +5,7 @@
 use super::sending::Sending;
 use super::{BOUNCE_BYTES, Left};
 use crate::engine::{Buffer, Lost, Pending, Queue, UnderWay, Wait, What};
-use crate::error::RmaError;
+use crate::error::{RmaError, Shortage};
 use crate::layout::pack;
 use crate::memory::target::Permit;
 use crate::operation::{Action, Operation, Side, Sink};
@@ -23,9 +23,7 @@ struct Posting<'w> {
     route: &'w DeviceRoute,
     limits: RemoteLimits,
     queue: &'w Queue,
-    what: &'static str,
-    target: Rank,
-    action: Action,
+    operation: &'w Operation<'w>,
     pending: &'w Arc<Pending>,
     /// Of puts whose bytes the device reads where their caller has them.
     direct: &'w Arc<Pending>,
@@ -46,7 +44,7 @@ impl<'a> Sending<'_, 'a> {
         pending: &Arc<Pending>,
     ) -> Result<(), RmaError> {
         let (window, operation) = (self.window, self.operation);
-        let (what, target, action) = (operation.what, operation.target, operation.action);
+        let Operation { what, target, action, tries, .. } = *operation;
         let purpose = if window.part.regions.is_some() { Purpose::Regions } else { Purpose::Parts };
         let queue = window.engine().queues.mine(remote, purpose);
         let queue = queue.map_err(|error| window.device_failed(target, error))?;
@@ -55,12 +53,11 @@ impl<'a> Sending<'_, 'a> {
         let limits = remote.limits_to(route.world);
         let direct = &drain.pending;
         let before = queue.losses(route.world);
-        let posting =
-            Posting { window, route, limits, queue, what, target, action, pending, direct };
+        let posting = Posting { window, route, limits, queue, operation, pending, direct };
         // SAFETY: forwarded to the caller; `drain` waits for what is direct.
         let posted = unsafe { self.post_all(&posting, bytes, result) };
         let finished = drain.finish();
-        if action == Action::Put {
+        if action == Action::Put && (posted.is_ok() || !tries) {
             // Whatever was posted: a flush makes sure that it is at its place.
             // Of what was cut off because this call gave up, it tells itself.
             let losses = if finished.is_ok() { before } else { queue.losses(route.world) };
@@ -79,10 +76,11 @@ impl<'a> Sending<'_, 'a> {
         bytes: u64,
         result: Buffer,
     ) -> Result<(), RmaError> {
-        let width = posting.action.basic().map_or(1, |basic| basic.width()) as u64;
+        let action = posting.operation.action;
+        let width = action.basic().map_or(1, |basic| basic.width()) as u64;
         // What is copied first takes memory.
         let dense = matches!(self.operation.from, Side::Bytes { .. });
-        let moves = matches!(posting.action, Action::Put | Action::Get);
+        let moves = matches!(action, Action::Put | Action::Get);
         let bounced = if dense && moves { u64::MAX } else { BOUNCE_BYTES };
         let RemoteLimits { transfer_max, atomic_max, .. } = posting.limits;
         let taken = if moves { transfer_max } else { atomic_max };
@@ -149,7 +147,7 @@ impl Posting<'_> {
     ) -> Result<(), RmaError> {
         let bounces = len <= self.limits.bounce;
         let (mut bounce, mut what, mut pending) = (Vec::new(), What::Bounced, self.pending);
-        let (fetched, transfer) = match self.action {
+        let (fetched, transfer) = match self.operation.action {
             Action::Put if len <= self.limits.inject => {
                 (Buffer::NONE, Transfer::Put { from: data.as_ptr(), len })
             }
@@ -186,7 +184,7 @@ impl Posting<'_> {
     /// What is done to `len` bytes of elements, whose operands are in the first bytes of `bounce`;
     /// what was there goes behind them.
     fn atomic(&self, len: usize, bounce: &mut [u8], operands: usize) -> Transfer {
-        let (atomic, basic) = atomic_of(self.action).expect("of the accumulate family");
+        let (atomic, basic) = atomic_of(self.operation.action).expect("of the accumulate family");
         let null = core::ptr::null_mut();
         let (first, rest) = bounce.split_at_mut(operands);
         Transfer::Atomic {
@@ -218,11 +216,16 @@ impl Posting<'_> {
                 Err(PostError::Device(error)) => Some(Err(error)),
             }
         };
-        let wait = window.wait_for(self.what, self.target);
-        // wait: transfer
-        let posted = window.engine().wait_until(wait, &mut post);
-        let posted = posted.map_err(|error| window.wait_failed(error))?;
-        let failed = |error| window.transfer_failed(self.target, Lost { error, peer, at });
+        let Operation { what, target, tries, .. } = *self.operation;
+        let wait = window.wait_for(what, target);
+        let posted = if tries {
+            window.try_for(self.operation, wait, Shortage::Transfers, &mut post)?
+        } else {
+            // wait: transfer
+            let posted = window.engine().wait_until(wait, &mut post);
+            posted.map_err(|error| window.wait_failed(error))?
+        };
+        let failed = |error| window.transfer_failed(target, Lost { error, peer, at });
         posted.map_err(failed)?;
         window.engine().counters.add(Count::Transfers, 1);
         Ok(())
@@ -290,7 +293,7 @@ impl Window {
     /// long as it is attached, so what reads a byte there now was not refused before.
     fn refusal_at(&self, target: Rank, world: WorldRank, address: u64) -> Option<RmaError> {
         let gone = self.is_gone(target, address);
-        gone.or_else(|| match self.device_route(target, world, (address, 1)) {
+        gone.or_else(|| match self.device_route((target, world), (address, 1), None) {
             Ok(Some(route)) => self.read_by_device(target, &route, address).err(),
             Ok(None) => Some(self.device_failed(target, DeviceError::Refused)),
             Err(error) => Some(error),
@@ -306,8 +309,8 @@ impl Window {
     ) -> Result<(), RmaError> {
         let there = Side::Bytes { at: address, len: 1 };
         let (action, permit, from) = (Action::Get, Permit::All, Side::dense(0));
-        let (what, disp, origin) = ("a flush", 0, &[][..]);
-        let get = Operation { what, action, permit, target, disp, there, origin, from };
+        let (what, disp, origin, tries) = ("a flush", 0, &[][..], false);
+        let get = Operation { what, action, permit, target, disp, there, origin, from, tries };
         let left = Left { world: route.world, device: Some(*route), there };
         self.fetch_left(&get, left, Sink::new(&mut [0]))
     }

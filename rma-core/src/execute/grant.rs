@@ -4,12 +4,13 @@
 use super::flush::makes_vain;
 use crate::config::Hint;
 use crate::engine::grant::{self, Grant};
-use crate::error::RmaError;
+use crate::error::{RmaError, Shortage};
 use crate::operation::{Contiguous, Operation, OwnedOperation, Sink};
 use crate::rank::Rank;
 use crate::thread;
 use crate::window::{LockEnd, Ungranted, Window};
 use std::sync::Arc;
+use std::thread::ThreadId;
 
 impl Window {
     /// Whether an operation waits, from now on, for the grant of the lock that it is under. What
@@ -40,6 +41,50 @@ impl Window {
             self.check_aligned(operation, base, there, basic)?;
         }
         Ok(ungranted.queue(contiguous, room))
+    }
+
+    /// As [`wait_for_grant`](Self::wait_for_grant), of the lock that an operation is under.
+    pub(super) fn wait_for_grant_of(&self, operation: &Operation<'_>) -> Result<(), RmaError> {
+        match self.far.ungranted(operation.target) {
+            None => Ok(()),
+            Some(ungranted) if operation.tries => self.try_ungranted(operation, ungranted),
+            Some(ungranted) => self.wait_for_ungranted(ungranted),
+        }
+    }
+
+    /// As [`wait_for_ungranted`](Self::wait_for_ungranted), without waiting: also what waited for
+    /// the grant is performed as far as there is room.
+    #[cold]
+    #[inline(never)]
+    fn try_ungranted(
+        &self,
+        operation: &Operation<'_>,
+        ungranted: Arc<Ungranted>,
+    ) -> Result<(), RmaError> {
+        let none = || self.would_block(operation, Shortage::Grant);
+        if !ungranted.test() {
+            return Err(none());
+        }
+        if let Some(LockEnd::Granted) = ungranted.end_or(|| None) {
+            let mut first = Ok(());
+            let emptied = ungranted.advance(|queued| {
+                let (operation, by) = (queued.operation().trying(true), queued.by());
+                let performed = self.perform_granted(&operation, by);
+                if matches!(performed, Err(RmaError::WouldBlock { .. })) {
+                    return false;
+                }
+                if performed.is_err() && by != thread::id() {
+                    self.far.add_lost(operation.target, by);
+                }
+                first = first.and(performed);
+                true
+            });
+            first?;
+            if !emptied {
+                return Err(none());
+            }
+        }
+        self.wait_for_ungranted(ungranted)
     }
 
     /// Returns when the lock of `target` is granted, if it was asked for, and what waited for that
@@ -83,17 +128,18 @@ impl Window {
         let mut first = Ok(());
         for queued in queued {
             let (operation, by) = (queued.operation(), queued.by());
-            let performed = if makes_vain(&first) {
-                first
-            } else {
-                self.execute_granted(&operation, Sink::none())
-                    .and_then(|left| left.map_or(Ok(()), |left| self.update(&operation, left, by)))
-            };
+            let performed =
+                if makes_vain(&first) { first } else { self.perform_granted(&operation, by) };
             if performed.is_err() && by != thread::id() {
                 self.far.add_lost(target, by);
             }
             first = first.and(performed);
         }
         first
+    }
+    /// Performs a put or an accumulate of that thread, under a lock that is granted.
+    fn perform_granted(&self, operation: &Operation<'_>, by: ThreadId) -> Result<(), RmaError> {
+        let left = self.execute_granted(operation, Sink::none())?;
+        left.map_or(Ok(()), |left| self.update(operation, left, by))
     }
 }

@@ -5,12 +5,14 @@
 use super::sending::Sending;
 use crate::config::Hint;
 use crate::engine::{Buffer, Pending, Wait};
-use crate::error::RmaError;
-use crate::operation::{Action, PieceRoom, Pieces};
+use crate::error::{RmaError, TryLimit};
+use crate::layout::Cursor;
+use crate::operation::{Action, Operation, Piece, PieceRoom, Pieces};
 use crate::protocol::message::{GET_BYTES, Head, Kind};
 use crate::rank::WorldRank;
 use crate::window::Window;
 use bytemuck::cast_slice;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 impl Window {
@@ -82,34 +84,68 @@ impl Sending<'_, '_> {
         result: Buffer,
         pending: &Arc<Pending>,
     ) -> Result<(), RmaError> {
-        let (room, operation) = (self.room(), self.operation);
-        let mut done = 0;
-        while done < bytes {
-            let room = PieceRoom { bytes: room.bytes.min(bytes - done), ..room };
-            let piece = self.there.next(room);
-            if piece.bytes == 0 {
-                break;
-            }
+        let (mut tried, mut done) = (Vec::new(), 0);
+        while let Some(piece) = self.next_piece(bytes - done) {
             let buffer = match result.len {
                 0 => Buffer::NONE,
                 _ => {
                     Buffer { at: result.at.wrapping_add(done as usize), len: piece.bytes as usize }
                 }
             };
-            let mut head = self.head();
-            head.tag = (piece.rows.len() as u32).into();
-            (head.offset, head.length) = (piece.at.into(), piece.bytes.into());
-            let body = match operation.action {
-                // Two values for one.
-                Action::Swap { .. } => operation.origin.into(),
-                action if action.carries() => piece.body(&mut self.from, operation.origin),
-                _ => cast_slice(&piece.rows[..]).into(),
-            };
-            let wait = self.window.wait_for(operation.what, operation.target);
+            done += piece.bytes;
+            let head = self.head_of(&piece);
+            if self.operation.tries {
+                let (needed, limit) = (tried.len() + 1, self.window.try_max());
+                if needed > limit {
+                    let [needed, limit] = [needed, limit].map(|messages| messages as u32);
+                    let limit = TryLimit::Messages { needed, limit };
+                    return Err(self.window.too_large_to_try(self.operation, limit));
+                }
+                tried.push((piece, (head, buffer)));
+                continue;
+            }
+            let body = body_of(&piece, self.operation, &mut self.from);
+            let wait = self.window.wait_for(self.operation.what, self.operation.target);
             // SAFETY: a part of the buffer that the caller vouches for.
             unsafe { self.window.issue_into(wait, self.world, head, &body, buffer, pending) }?;
-            done += piece.bytes;
         }
-        Ok(())
+        if tried.is_empty() {
+            return Ok(());
+        }
+        let (window, operation, world) = (self.window, self.operation, self.world);
+        let (pieces, requests): (Vec<_>, Vec<_>) = tried.into_iter().unzip();
+        let body = |number: usize| body_of(&pieces[number], operation, &mut self.from);
+        // SAFETY: parts of the buffer that the caller vouches for.
+        unsafe { window.try_issue(operation, world, requests, body, pending) }
+    }
+
+    /// What the next message is about, of at most so many bytes; `None` at the end.
+    fn next_piece(&mut self, bytes: u64) -> Option<Piece> {
+        let room = self.room();
+        let room = PieceRoom { bytes: room.bytes.min(bytes), ..room };
+        let piece = if bytes > 0 { self.there.next(room) } else { Piece::default() };
+        (piece.bytes > 0).then_some(piece)
+    }
+
+    /// What the message of a piece says.
+    fn head_of(&self, piece: &Piece) -> Head {
+        let mut head = self.head();
+        head.tag = (piece.rows.len() as u32).into();
+        (head.offset, head.length) = (piece.at.into(), piece.bytes.into());
+        head
+    }
+}
+
+/// What the message of a piece carries: the next bytes that go to the target, behind their rows.
+fn body_of<'p>(
+    piece: &'p Piece,
+    operation: &Operation<'p>,
+    from: &mut Cursor<'_>,
+) -> Cow<'p, [u8]> {
+    match operation.action {
+        // Two values for one.
+        Action::Swap { .. } => operation.origin.into(),
+        action if action.carries() => piece.body(from, operation.origin),
+        _ => cast_slice(&piece.rows[..]).into(),
     }
 }

@@ -128,7 +128,7 @@ impl Window {
             return Ok(None);
         }
         self.check_operation(operation, &sink)?;
-        self.wait_for_grant(operation.target)?;
+        self.wait_for_grant_of(operation)?;
         self.execute_granted(operation, sink)
     }
 

@@ -4,7 +4,7 @@
 
 use super::{BOUNCE_BYTES, Completion, Left, Packed};
 use crate::engine::{Buffer, Pending};
-use crate::error::RmaError;
+use crate::error::{RmaError, TryLimit};
 use crate::layout::{Cursor, unpack};
 use crate::object::Flavor;
 use crate::operation::{Action, Operation, Pieces, Side, Sink};
@@ -34,7 +34,8 @@ impl Window {
         by: ThreadId,
     ) -> Result<(), RmaError> {
         let (target, there) = (operation.target, left.there);
-        if let (Action::Put, None) = (operation.action, left.device)
+        // One that does not wait goes in messages whatever its size: all that have room at once.
+        if let (Action::Put, None, false) = (operation.action, left.device, operation.tries)
             && let (Side::Bytes { at, .. }, Side::Bytes { .. }) = (there, operation.from)
         {
             let (wait, pending) = (self.wait_for(operation.what, target), self.putting(target, by));
@@ -49,7 +50,9 @@ impl Window {
         let pending = Arc::new(Pending::of(by));
         // SAFETY: no buffer.
         let sent = unsafe { sending.send(there.bytes().unwrap_or(0), Buffer::NONE, &pending) };
-        self.far.add_accumulate(target, touched, &pending);
+        if sent.is_ok() || !operation.tries {
+            self.far.add_accumulate(target, touched, &pending);
+        }
         sent
     }
 
@@ -77,12 +80,17 @@ impl Window {
                 completion.packed = Some(packed);
                 buffer
             }
+            Side::Layout(_) if operation.tries => {
+                let limit = TryLimit::Packed { bytes: completion.room };
+                return Err(self.too_large_to_try(operation, limit));
+            }
             Side::Layout(_) => return sending.fetch_in_pieces(left.there, sink),
         };
         // SAFETY: caller: the sink's bytes are this operation's until it is done; so are those
         // that wait packed.
         let sent = unsafe { sending.send(buffer.len as u64, buffer, completion.pending) };
         match touched {
+            _ if sent.is_err() && operation.tries => {}
             Some(it) => self.far.add_accumulate(operation.target, it, completion.pending),
             // A flush waits for every accumulate.
             None if operation.action != Action::Get => {
@@ -106,12 +114,17 @@ impl Window {
         if let Some((basic, base)) = operation.action.basic().zip(base) {
             self.check_aligned(operation, base, left.there, basic)?;
         }
-        // A target that hears of them in order does them in order. A device is not asked.
+        // A target that hears of them in order does them in order. A device is not asked; and
+        // messages in the outbox, perhaps of an operation that did not wait, may be overtaken.
+        let engine = self.engine();
         let device = left.device.is_some() || self.remote().is_some();
-        let in_order = !device && self.engine().transport.messages.keeps_order(left.world);
-        let touched = if in_order { None } else { Touched::of(operation, left.there) };
-        if let Some(touched) = &touched {
-            self.wait_for_earlier(operation.what, operation.target, touched)?;
+        let messages = &engine.transport.messages;
+        let in_order = !device && messages.keeps_order(left.world) && engine.outgoing.is_empty();
+        let one = matches!(left.there, Side::Bytes { len, .. } if len <= engine.body_max() as u64);
+        let kept = operation.tries && !one;
+        let touched = if in_order && !kept { None } else { Touched::of(operation, left.there) };
+        if let Some(touched) = touched.as_ref().filter(|_| !in_order) {
+            self.wait_for_earlier(operation, touched)?;
         }
         Ok((touched, Sending::new(self, operation, left)))
     }

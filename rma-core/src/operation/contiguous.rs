@@ -44,6 +44,11 @@ impl<'o> Contiguous<'o> {
         Some(Self { operation, at, origin: operation.origin.get(begin..end)? })
     }
 
+    /// Whether the call that has it does not wait.
+    pub(crate) fn tries(self) -> bool {
+        self.operation.tries
+    }
+
     /// What a copy takes of memory, in bytes.
     pub(crate) fn footprint(self) -> u64 {
         (size_of::<OwnedOperation>() + self.origin.len()) as u64
@@ -62,7 +67,14 @@ impl OwnedOperation {
         let Self { what, action, permit, target, disp, at, ref origin, .. } = *self;
         let there = Side::Bytes { at, len: origin.len() as u64 };
         let from = Side::dense(origin.len());
-        Operation { what, action, permit, target, disp, there, origin, from }
+        // The call that queued it has returned.
+        let tries = false;
+        Operation { what, action, permit, target, disp, there, origin, from, tries }
+    }
+
+    /// As [`Contiguous::footprint`].
+    pub(crate) fn footprint(&self) -> u64 {
+        (size_of::<Self>() + self.origin.len()) as u64
     }
 
     pub(crate) fn by(&self) -> ThreadId {

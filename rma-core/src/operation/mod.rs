@@ -12,7 +12,7 @@ pub(crate) use displacement::Spot;
 pub(crate) use origin::for_each_slice;
 pub(crate) use origin::sealed::Slice;
 pub use origin::{Origin, OriginMut};
-pub(crate) use side::{PieceRoom, Pieces, Side};
+pub(crate) use side::{Piece, PieceRoom, Pieces, Side};
 
 use crate::element::{BasicType, Op};
 use crate::memory::target::Permit;
@@ -55,6 +55,20 @@ pub(crate) struct Operation<'a> {
     pub(crate) origin: &'a [u8],
     /// Which bytes of `origin`.
     pub(crate) from: Side<'a>,
+    /// It is issued at once, or not at all: it waits for no room, and for no peer.
+    pub(crate) tries: bool,
+}
+
+impl Operation<'_> {
+    /// This, if it does not wait.
+    pub(crate) fn if_trying(&self) -> Option<&Self> {
+        self.tries.then_some(self)
+    }
+
+    /// The same, issued at once or not at all, if that is said.
+    pub(crate) fn trying(self, tries: bool) -> Self {
+        Self { tries, ..self }
+    }
 }
 
 /// Where fetched bytes go; nowhere for puts and accumulates.

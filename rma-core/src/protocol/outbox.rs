@@ -5,7 +5,8 @@
 //! them a header. Each answer belongs to a message of the peer that is not answered, so there are
 //! at most [`CREDIT_MAX`](super::credit::CREDIT_MAX) of one peer here; more are refused. What this
 //! rank sends on its own account is at most one post for each window and peer, one cancel for each
-//! slot, and the grants, which have a budget.
+//! slot, the grants, which have a budget, and requests of operations that do not wait, each with a
+//! slot.
 use super::credit::Credit;
 use super::message::{Head, Kind};
 use crate::rank::WorldRank;

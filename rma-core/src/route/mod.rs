@@ -125,8 +125,8 @@ impl Window {
     ) -> Result<(WorldRank, u64, Side<'a>), RmaError> {
         let target = operation.target;
         let world = self.group().world_rank(target).ok_or_else(|| self.no_such_rank(target))?;
-        self.check_permit(operation.permit, target)?;
-        let (size, disp_unit) = self.part_of(target, world)?;
+        self.check_permit(operation)?;
+        let (size, disp_unit) = self.part_of((target, world), operation.if_trying())?;
         Ok((world, size, self.place(operation, size, disp_unit)?))
     }
 
@@ -152,7 +152,7 @@ impl Window {
                 self.reach(target)?;
                 Route::Mapped(self.loaded_part(target, size)?)
             }
-            Path::ByRegion => match self.pin(target, low, len)? {
+            Path::ByRegion => match self.pin(target, (low, len), operation.tries)? {
                 (Where::Here(memory), start, pin) => {
                     Route::Region(PinnedRegion::new(memory, start, pin))
                 }
@@ -163,7 +163,7 @@ impl Window {
                     let route = |cma| CmaRoute { cma, owner, address, _pin: Some(pin) };
                     cma.map_or(Route::Messages(world), |cma| Route::Cma(route(cma)))
                 }
-                (Where::There(_), ..) => Route::Messages(world),
+                (Where::There(_) | Where::Unasked, ..) => Route::Messages(world),
             },
             Path::Cma if copies => {
                 let base = self.peers.get(target).map(|peer| peer.address);
@@ -176,9 +176,11 @@ impl Window {
             }
             Path::Device => {
                 let runs = (there.bytes().unwrap_or(0), there.runs());
-                let does = self.device_does(operation.action, world, runs);
-                let range = (low, len);
-                let device = if does { self.device_route(target, world, range)? } else { None };
+                let trying = operation.if_trying();
+                let does = self.device_does(operation.action, world, runs)
+                    && trying.map_or(Ok(true), |it| self.device_does_at_once(it, world, runs))?;
+                let (to, range) = ((target, world), (low, len));
+                let device = if does { self.device_route(to, range, trying)? } else { None };
                 device.map_or(Route::Messages(world), Route::Device)
             }
             Path::Cma | Path::Messages => Route::Messages(world),
@@ -192,10 +194,11 @@ impl Window {
     }
 
     /// Fails unless the epoch of an operation may reach its target.
-    fn check_permit(&self, permit: Permit, target: Rank) -> Result<(), RmaError> {
-        match permit {
+    fn check_permit(&self, operation: &Operation<'_>) -> Result<(), RmaError> {
+        let target = operation.target;
+        match operation.permit {
             Permit::All => Ok(()),
-            Permit::Started if self.held(target) == held::NOT => self.admit_cold(target),
+            Permit::Started if self.held(target) == held::NOT => self.admit_cold(operation),
             Permit::Locked if !held::is_locked(self.held(target)) => {
                 Err(RmaError::NotLocked { window: self.id(), target })
             }

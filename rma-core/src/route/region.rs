@@ -67,13 +67,13 @@ impl Window {
     pub(super) fn pin(
         &self,
         target: Rank,
-        address: u64,
-        len: u64,
+        (address, len): (u64, u64),
+        tries: bool,
     ) -> Result<(Where, u64, PeerPin<'_>), RmaError> {
         let inside = self.inside_peers()?;
         let found = match self.pin_known(target, address, len)? {
             Some(found) => Some(found),
-            None => self.find_region(target, address, len)?,
+            None => self.find_region(target, (address, len), tries)?,
         };
         let (window, range) = (self.id(), Some((address, len)));
         let (at, start, pin) = found.ok_or(RmaError::NotAttached { window, target, range })?;
@@ -107,8 +107,8 @@ impl Window {
     fn find_region(
         &self,
         target: Rank,
-        address: u64,
-        len: u64,
+        (address, len): (u64, u64),
+        tries: bool,
     ) -> Result<Option<Found<'_>>, RmaError> {
         let mut pages = Vec::new();
         while let Some(page) = self.page_of(target, pages.len())? {
@@ -121,7 +121,7 @@ impl Window {
         for number in (first..slots).chain(0..first.min(slots)) {
             let Some(slot) = pages[page_of(number)].slot(number) else { continue };
             if slot.may_hold(address, len)
-                && let Some(found) = self.learn(target, (number, slot), address, len)?
+                && let Some(found) = self.learn(target, (number, slot), (address, len), tries)?
             {
                 return Ok(Some(found));
             }
@@ -135,15 +135,18 @@ impl Window {
         &'w self,
         target: Rank,
         (number, slot): (usize, DirectorySlot<'w>),
-        address: u64,
-        len: u64,
+        (address, len): (u64, u64),
+        tries: bool,
     ) -> Result<Option<Found<'w>>, RmaError> {
         let Some((entry, pin)) = slot.read() else { return Ok(None) };
         if !entry.holds(address, len) {
             return Ok(None);
         }
         let start = entry.start;
-        let (found, pin) = if entry.extents == 0 {
+        let (found, pin) = if entry.extents == 0 && tries {
+            // A message finds the way without the answer.
+            return Ok(Some((Where::Unasked, start, pin)));
+        } else if entry.extents == 0 {
             // Its owner need not wait for this rank before it answers.
             drop(pin);
             (self.query_raw(target, start)?, slot.pin(start))
@@ -341,12 +344,12 @@ mod tests {
                 let descriptor = [u64::MAX; Descriptor::LEN / 8];
                 slot.publish(&Entry { len: 1 << 40, extents: 0, descriptor, ..entry });
             }
-            let (at, start, pin) = window.pin(me, raw, 32).unwrap();
+            let (at, start, pin) = window.pin(me, (raw, 32), false).unwrap();
             assert!(matches!(at, Where::There(address) if address == base.addr() as u64));
             assert_eq!(start, raw);
             drop(pin);
             for (address, len) in [(raw, 33), (raw + 32, 1), (mapped, 8)] {
-                let error = window.pin(me, address, len).err().unwrap();
+                let error = window.pin(me, (address, len), false).err().unwrap();
                 assert!(matches!(error, RmaError::NotAttached { .. }), "{address}: {error}");
             }
             window.free().unwrap();

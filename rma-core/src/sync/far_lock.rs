@@ -50,6 +50,19 @@ impl Grant for Ungranted {
 }
 
 impl Ungranted {
+    /// Whether nothing is waited for any more: it is granted, or cannot be. Makes some progress.
+    pub(crate) fn test(&self) -> bool {
+        let Some(part) = self.part.upgrade() else { return true };
+        let engine = &*part.comm.inner.engine;
+        let on = On::Holders(part.comm.group(), Some(part.comm.world_rank(self.target)));
+        let wait = Wait::new(LOCK, on).about(part.comm.inner.about());
+        let look = || self.look(engine).is_some();
+        look() || {
+            let trouble = engine.progress_or_trouble(wait);
+            look() || trouble.is_some()
+        }
+    }
+
     /// What came of it, once that is known.
     fn look(&self, engine: &Engine) -> Option<LockEnd> {
         self.end_or(|| {

@@ -1,8 +1,9 @@
 //! Post, start, complete and wait between chosen ranks. Why a signal is never taken for another's:
 //! `protocol::pscw`.
 use crate::engine::grant;
-use crate::error::RmaError;
+use crate::error::{RmaError, Shortage};
 use crate::memory::target::{Permit, held};
+use crate::operation::Operation;
 use crate::protocol::pscw::Signal;
 use crate::rank::Rank;
 use crate::transport::Moment;
@@ -19,13 +20,20 @@ impl Window {
     /// here for one target: the post is only looked at, `complete` uses it. S-D6 S-D8
     #[cold]
     #[inline(never)]
-    pub(crate) fn admit_cold(&self, target: Rank) -> Result<(), RmaError> {
+    pub(crate) fn admit_cold(&self, operation: &Operation<'_>) -> Result<(), RmaError> {
+        let target = operation.target;
         if lock(&self.part.epoch.partners.targets).binary_search(&target).is_err() {
             return Err(RmaError::NotInGroup { window: self.id(), target });
         }
         // pairs with the AcqRel changes of the word in `start`.
         if self.part.epoch.word.load(Acquire) & NO_CHECK == 0 {
-            self.wait_signal(POST_WAIT, Signal::Post, target)?;
+            if operation.tries {
+                let posted = || self.has_signal(Signal::Post, target).then_some(());
+                let wait = self.wait_for(POST_WAIT, target);
+                self.try_for(operation, wait, Shortage::Post, posted)?;
+            } else {
+                self.wait_signal(POST_WAIT, Signal::Post, target)?;
+            }
         }
         self.set_held(target, held::BY_START);
         self.targets.open(Permit::Started, target);

@@ -62,7 +62,7 @@ impl Window {
         self.part.regions.as_ref()?;
         self.far.forget_card(target, address);
         let world = self.part.comm.world_rank(target);
-        self.card_of(target, world, address).err()
+        self.card_of((target, world), address, None).err()
     }
 
     /// The error of a device, unless the peer is gone and that is why.

@@ -1,9 +1,11 @@
 //! Targets that only messages reach: what is known of them, and waiting for answers.
+use super::queried::QueriedTargets;
 use super::{Ungranted, Window};
 use crate::config::Hint;
 use crate::engine::{Losses, Pending};
 use crate::error::RmaError;
 use crate::memory::target::held;
+use crate::operation::Operation;
 use crate::protocol::message::Card;
 use crate::rank::{Rank, WorldRank};
 use crate::thread;
@@ -23,6 +25,8 @@ pub(crate) struct Far {
     /// How many locks were asked for that no thread has seen granted.
     ungranted: AtomicUsize,
     state: Mutex<FarState>,
+    /// Targets that were asked by operations that did not wait for the answer.
+    pub(super) queried: QueriedTargets,
 }
 
 #[derive(Default)]
@@ -172,7 +176,8 @@ impl Drop for Putting<'_> {
 
 impl Far {
     pub(crate) fn new(symmetric: Option<(u64, u32)>) -> Self {
-        Self { symmetric, ungranted: AtomicUsize::new(0), state: Mutex::default() }
+        let (state, queried) = (Mutex::default(), QueriedTargets::default());
+        Self { symmetric, ungranted: AtomicUsize::new(0), state, queried }
     }
 
     fn state(&self) -> MutexGuard<'_, FarState> {
@@ -353,8 +358,13 @@ impl Window {
         Putting { window: self, pending }
     }
 
-    /// Size and displacement unit of a target's part. S-G8
-    pub(crate) fn part_of(&self, target: Rank, world: WorldRank) -> Result<(u64, u32), RmaError> {
+    /// Size and displacement unit of a target's part; an operation that does not wait may have to
+    /// be tried again. S-G8
+    pub(crate) fn part_of(
+        &self,
+        (target, world): (Rank, WorldRank),
+        trying: Option<&Operation<'_>>,
+    ) -> Result<(u64, u32), RmaError> {
         if let Some(entry) = self.targets.near(target) {
             let dynamic = self.part.regions.is_some();
             let size = self.peers.get(target).map_or(0, |peer| peer.size);
@@ -363,7 +373,7 @@ impl Window {
         if let Some(part) = self.far.symmetric {
             return Ok(part);
         }
-        let card = self.card_of(target, world, 0)?;
+        let card = self.card_of((target, world), 0, trying)?;
         Ok((card.size.get(), card.disp_unit.get()))
     }
 
@@ -371,17 +381,25 @@ impl Window {
     /// address; asked at most once while it is remembered.
     pub(crate) fn card_of(
         &self,
-        target: Rank,
-        world: WorldRank,
+        (target, world): (Rank, WorldRank),
         address: u64,
+        trying: Option<&Operation<'_>>,
     ) -> Result<Card, RmaError> {
         if let Some((_, card)) = self.far.state().card(target, address) {
             return Ok(card);
         }
-        let card = self.query_card(target, world, address)?;
+        let card = match trying {
+            None => self.query_card(target, world, address)?,
+            Some(operation) => self.try_query_card(operation, world, address)?,
+        };
+        self.learn_card(target, card);
+        Ok(card)
+    }
+
+    /// Remembers what a target said.
+    pub(crate) fn learn_card(&self, target: Rank, card: Card) {
         let most = self.settings.hints.get(Hint::TargetCache).max(1);
         self.far.state().learn((target, card.start.get()), card, most);
-        Ok(card)
     }
 
     /// Begins a flush of what the device has put at a target, if there is anything; flushes of

@@ -48,21 +48,43 @@ impl Window {
         world: WorldRank,
         address: u64,
     ) -> Result<Card, RmaError> {
-        let dynamic = self.part.regions.is_some();
-        let what =
-            if dynamic { "asking for attached memory" } else { "asking for a target's size" };
+        let what = self.card_query();
         // Before `drain`, and so dropped after it.
         let mut bytes = vec![0; Card::LEN];
         let drain = Drain::new(self, what, target);
-        let mut head = Head::new(Kind::Card, self.id().0, 0);
-        (head.offset, head.length) = (address.into(), (Card::LEN as u64).into());
+        let head = self.card_head(address);
         let buffer = Buffer { at: bytes.as_mut_ptr(), len: bytes.len() };
         let wait = self.wait_for(what, target);
         // SAFETY: `bytes` is not touched before `drain` has waited, on every way out.
         let asked = unsafe { self.issue_into(wait, world, head, &[], buffer, &drain.pending) };
         let answered = drain.finish();
         asked.and(answered)?;
-        let card = Card::parse(&bytes).ok_or_else(|| self.no_such_rank(target))?;
+        self.checked_card(target, address, &bytes)
+    }
+
+    /// As errors name it.
+    pub(super) fn card_query(&self) -> &'static str {
+        match self.part.regions {
+            Some(_) => "asking for attached memory",
+            None => "asking for a target's size",
+        }
+    }
+
+    pub(super) fn card_head(&self, address: u64) -> Head {
+        let mut head = Head::new(Kind::Card, self.id().0, 0);
+        (head.offset, head.length) = (address.into(), (Card::LEN as u64).into());
+        head
+    }
+
+    /// What a target said, if that can be.
+    pub(super) fn checked_card(
+        &self,
+        target: Rank,
+        address: u64,
+        bytes: &[u8],
+    ) -> Result<Card, RmaError> {
+        let dynamic = self.part.regions.is_some();
+        let card = Card::parse(bytes).ok_or_else(|| self.no_such_rank(target))?;
         if card.start.get() != 0 && !dynamic || dynamic && !card.has(address, 1) {
             return Err(self.no_such_rank(target));
         }
@@ -204,7 +226,7 @@ impl Window {
     }
 
     /// `target` may be null, where `pending` counts operations to several.
-    fn check_failure(
+    pub(super) fn check_failure(
         &self,
         what: &'static str,
         target: Rank,

@@ -53,6 +53,8 @@ pub(crate) enum Where {
     Here(Arc<dyn Mapped>),
     /// At that address of its owner, which lets others read and write there.
     There(u64),
+    /// Somewhere in its owner, which was not asked where.
+    Unasked,
 }
 
 impl Known {

@@ -6,8 +6,9 @@ use crate::protocol::global_lock::Told;
 use crate::protocol::home::{Home, Passes};
 use crate::rank::Rank;
 use core::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
-use std::vec::IntoIter;
+use std::collections::VecDeque;
+use std::collections::vec_deque::IntoIter;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 /// This rank's queue nodes. Their phase words say which are in use.
 #[derive(Debug, Default)]
@@ -40,7 +41,7 @@ pub(crate) struct Ungranted {
 
 #[derive(Default)]
 struct WaitingOperations {
-    operations: Vec<OwnedOperation>,
+    operations: VecDeque<OwnedOperation>,
     /// What they take of memory, in bytes.
     footprint: u64,
 }
@@ -72,22 +73,51 @@ impl Ungranted {
         if self.end_or(|| None).is_some() {
             return false;
         }
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = if operation.tries() { self.try_lock() } else { Some(self.lock()) };
+        let Some(mut queue) = queue else { return false };
         let Some(queue) = queue.as_mut() else { return false };
         let footprint = queue.footprint.saturating_add(operation.footprint());
         if footprint > room {
             return false;
         }
         queue.footprint = footprint;
-        queue.operations.push(operation.to_owned());
+        queue.operations.push_back(operation.to_owned());
         true
     }
 
     /// Hands what has waited to `perform`, while other threads of the guard wait, and lets no more
     /// wait.
     pub(crate) fn close<R>(&self, perform: impl FnOnce(IntoIter<OwnedOperation>) -> R) -> R {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.lock();
         perform(queue.take().unwrap_or_default().operations.into_iter())
+    }
+
+    /// Hands what has waited to `perform`, one after the other, until that could not; says whether
+    /// nothing is left. Does nothing if another thread is at it.
+    pub(crate) fn advance(&self, mut perform: impl FnMut(&OwnedOperation) -> bool) -> bool {
+        let Some(mut queue) = self.try_lock() else { return false };
+        let Some(queue) = queue.as_mut() else { return true };
+        while let Some(first) = queue.operations.front() {
+            if !perform(first) {
+                return false;
+            }
+            queue.footprint = queue.footprint.saturating_sub(first.footprint());
+            queue.operations.pop_front();
+        }
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<WaitingOperations>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`lock`](Self::lock), unless another thread performs what waits.
+    fn try_lock(&self) -> Option<MutexGuard<'_, Option<WaitingOperations>>> {
+        match self.queue.try_lock() {
+            Ok(queue) => Some(queue),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Its end, which `find` finds; of several threads, one finds it for all.
@@ -134,6 +164,7 @@ mod tests {
             there: side,
             origin,
             from: side,
+            tries: false,
         }
     }
 
@@ -152,6 +183,26 @@ mod tests {
         let waited = ungranted.close(|queued| queued.map(first).collect::<Vec<_>>());
         assert_eq!(waited, [(3, 1), (3, 2)]);
         assert!(!queue(&ungranted, &[4; 8], room), "it would never be performed");
+    }
+
+    #[test]
+    fn what_waits_is_performed_as_far_as_there_is_room() {
+        let ungranted = Ungranted::new(Weak::new(), Rank(1), 7);
+        let room = Contiguous::of(&put(&[0; 8])).unwrap().footprint() * 2;
+        let queued = [[1; 8], [2; 8]].map(|bytes| queue(&ungranted, &bytes, room));
+        assert_eq!(queued, [true, true]);
+        let mut performed = Vec::new();
+        let mut perform = |queued: &OwnedOperation| {
+            let first = queued.operation().origin[0];
+            let has_room = first == 1 || performed.len() >= 2;
+            performed.push(first);
+            has_room
+        };
+        assert!(!ungranted.advance(&mut perform), "no room for the second");
+        assert!(queue(&ungranted, &[3; 8], room), "in the place of the first");
+        assert!(ungranted.advance(&mut perform));
+        assert_eq!(performed, [1, 2, 2, 3]);
+        assert!(queue(&ungranted, &[4; 8], room) && queue(&ungranted, &[5; 8], room));
     }
 
     #[test]

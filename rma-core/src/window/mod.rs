@@ -1,6 +1,7 @@
 //! Windows: memory of every rank of a group, addressable by target and displacement.
 #[cfg(test)]
 pub(crate) mod accumulate_tests;
+mod attempt;
 mod attributes;
 mod counts;
 mod device;
@@ -17,6 +18,7 @@ mod mapping;
 mod memory;
 mod order;
 mod persist;
+mod queried;
 pub(crate) mod regions;
 mod registry;
 mod signals;

@@ -8,9 +8,8 @@
 use crate::config::Ordered;
 use crate::element::Op;
 use crate::engine::Pending;
-use crate::error::RmaError;
+use crate::error::{RmaError, Shortage};
 use crate::operation::{Action, Operation, Side};
-use crate::rank::Rank;
 use crate::window::Window;
 use core::ops::Range;
 use std::sync::Arc;
@@ -104,14 +103,18 @@ impl Window {
     /// Waits for the accumulates that must not be overtaken. S-H7
     pub(crate) fn wait_for_earlier(
         &self,
-        what: &'static str,
-        target: Rank,
+        operation: &Operation<'_>,
         touched: &Touched,
     ) -> Result<(), RmaError> {
         let ordering = self.settings.hints.ordering();
+        let (what, target) = (operation.what, operation.target);
         let wait = self.wait_for(what, target);
         for earlier in self.far.accumulates_before(target, touched, ordering) {
             let answered = || earlier.is_done().then_some(());
+            if operation.tries {
+                self.try_for(operation, wait, Shortage::Order, answered)?;
+                continue;
+            }
             // wait: order
             let answered = self.engine().wait_until(wait, answered);
             answered.map_err(|error| self.wait_failed(error))?;

@@ -507,86 +507,69 @@ mod kernels {
     pub(super) type Update = unsafe fn(*mut u8, *const u8, usize, How) -> bool;
     pub(super) type Fetch = unsafe fn(*mut u8, *const u8, *mut u8, usize, How) -> bool;
 
-    /// The kernels of each type and operation that has some.
+    /// The kernels of each type and operation that has some: one that updates and one that fetches,
+    /// and behind the comma the two of wide vectors, where there are these.
     macro_rules! kernels {
-        ($update_of:ident $fetch_of:ident
-        $($basic:pat, $op:ident: $update:ident, $fetch:ident;)*) => {
-        const fn $update_of(basic: BasicType, op: Op) -> Option<Update> {
+        ($($basic:pat, $op:ident: $update:ident $fetch:ident
+        $(, $wide_update:ident $wide_fetch:ident)?;)*) => {
+        /// Narrow and wide ones.
+        const fn kernels_of(basic: BasicType, op: Op) -> [Option<(Update, Fetch)>; 2] {
             match (basic, op) {
-                $(($basic, Op::$op) => Some($update),)*
-                _ => None,
+                $(($basic, Op::$op) => [
+                    Some(($update, $fetch)),
+                    kernels!(@ $($wide_update $wide_fetch)?),
+                ],)*
+                _ => [None; 2],
             }
         }
-
-        const fn $fetch_of(basic: BasicType, op: Op) -> Option<Fetch> {
-            match (basic, op) {
-                $(($basic, Op::$op) => Some($fetch),)*
-                _ => None,
-            }
-        }
-    } }
-    kernels! { update_of fetch_of
-        BasicType::F64 | BasicType::COMPLEX_F64, Sum: sum_f64, fetch_sum_f64;
-        BasicType::F32 | BasicType::COMPLEX_F32, Sum: sum_f32, fetch_sum_f32;
-        BasicType::F64, Prod: prod_f64, fetch_prod_f64;
-        BasicType::F32, Prod: prod_f32, fetch_prod_f32;
-        BasicType::F64, Min: min_f64, fetch_min_f64;
-        BasicType::F32, Min: min_f32, fetch_min_f32;
-        BasicType::F64, Max: max_f64, fetch_max_f64;
-        BasicType::F32, Max: max_f32, fetch_max_f32;
-        BasicType::COMPLEX_F64, Prod: complex_prod_f64, fetch_complex_prod_f64;
-        BasicType::COMPLEX_F32, Prod: complex_prod_f32, fetch_complex_prod_f32;
-        BasicType::I64 | BasicType::U64, Sum: sum_i64, fetch_sum_i64;
-        BasicType::I32 | BasicType::U32, Sum: sum_i32, fetch_sum_i32;
-        BasicType::I64 | BasicType::U64, Prod: prod_i64, fetch_prod_i64;
-        BasicType::I32 | BasicType::U32, Prod: prod_i32, fetch_prod_i32;
-        BasicType::I64, Min: min_i64, fetch_min_i64;
-        BasicType::I32, Min: min_i32, fetch_min_i32;
-        BasicType::U64, Min: min_u64, fetch_min_u64;
-        BasicType::U32, Min: min_u32, fetch_min_u32;
-        BasicType::I64, Max: max_i64, fetch_max_i64;
-        BasicType::I32, Max: max_i32, fetch_max_i32;
-        BasicType::U64, Max: max_u64, fetch_max_u64;
-        BasicType::U32, Max: max_u32, fetch_max_u32;
-        BasicType::I64 | BasicType::U64 | BasicType::I32 | BasicType::U32, BitAnd: and, fetch_and;
-        BasicType::I64 | BasicType::U64 | BasicType::I32 | BasicType::U32, BitOr: or, fetch_or;
-        BasicType::I64 | BasicType::U64 | BasicType::I32 | BasicType::U32, BitXor: xor, fetch_xor;
-        BasicType::F64 | BasicType::F32 | BasicType::COMPLEX_F64 | BasicType::COMPLEX_F32
-        | BasicType::I64 | BasicType::U64 | BasicType::I32 | BasicType::U32, Replace:
-            replace, fetch_replace;
+        };
+        (@) => { None };
+        (@ $update:ident $fetch:ident) => { Some(($update, $fetch)) };
     }
-    kernels! { wide_update_of wide_fetch_of
-        BasicType::F64 | BasicType::COMPLEX_F64, Sum: wide_sum_f64, fetch_wide_sum_f64;
-        BasicType::F32 | BasicType::COMPLEX_F32, Sum: wide_sum_f32, fetch_wide_sum_f32;
-        BasicType::F64, Prod: wide_prod_f64, fetch_wide_prod_f64;
-        BasicType::F32, Prod: wide_prod_f32, fetch_wide_prod_f32;
-        BasicType::I64 | BasicType::U64, Sum: wide_sum_i64, fetch_wide_sum_i64;
-        BasicType::I32 | BasicType::U32, Sum: wide_sum_i32, fetch_wide_sum_i32;
-        BasicType::I32 | BasicType::U32, Prod: wide_prod_i32, fetch_wide_prod_i32;
-        BasicType::I64, Min: wide_min_i64, fetch_wide_min_i64;
-        BasicType::I32, Min: wide_min_i32, fetch_wide_min_i32;
-        BasicType::U64, Min: wide_min_u64, fetch_wide_min_u64;
-        BasicType::U32, Min: wide_min_u32, fetch_wide_min_u32;
-        BasicType::I64, Max: wide_max_i64, fetch_wide_max_i64;
-        BasicType::I32, Max: wide_max_i32, fetch_wide_max_i32;
-        BasicType::U64, Max: wide_max_u64, fetch_wide_max_u64;
-        BasicType::U32, Max: wide_max_u32, fetch_wide_max_u32;
+    kernels! {
+        BasicType::F64 | BasicType::COMPLEX_F64, Sum:
+            sum_f64 fetch_sum_f64, wide_sum_f64 fetch_wide_sum_f64;
+        BasicType::F32 | BasicType::COMPLEX_F32, Sum:
+            sum_f32 fetch_sum_f32, wide_sum_f32 fetch_wide_sum_f32;
+        BasicType::F64, Prod: prod_f64 fetch_prod_f64, wide_prod_f64 fetch_wide_prod_f64;
+        BasicType::F32, Prod: prod_f32 fetch_prod_f32, wide_prod_f32 fetch_wide_prod_f32;
+        BasicType::F64, Min: min_f64 fetch_min_f64;
+        BasicType::F32, Min: min_f32 fetch_min_f32;
+        BasicType::F64, Max: max_f64 fetch_max_f64;
+        BasicType::F32, Max: max_f32 fetch_max_f32;
+        BasicType::COMPLEX_F64, Prod: complex_prod_f64 fetch_complex_prod_f64;
+        BasicType::COMPLEX_F32, Prod: complex_prod_f32 fetch_complex_prod_f32;
+        BasicType::I64 | BasicType::U64, Sum:
+            sum_i64 fetch_sum_i64, wide_sum_i64 fetch_wide_sum_i64;
+        BasicType::I32 | BasicType::U32, Sum:
+            sum_i32 fetch_sum_i32, wide_sum_i32 fetch_wide_sum_i32;
+        BasicType::I64 | BasicType::U64, Prod: prod_i64 fetch_prod_i64;
+        BasicType::I32 | BasicType::U32, Prod:
+            prod_i32 fetch_prod_i32, wide_prod_i32 fetch_wide_prod_i32;
+        BasicType::I64, Min: min_i64 fetch_min_i64, wide_min_i64 fetch_wide_min_i64;
+        BasicType::I32, Min: min_i32 fetch_min_i32, wide_min_i32 fetch_wide_min_i32;
+        BasicType::U64, Min: min_u64 fetch_min_u64, wide_min_u64 fetch_wide_min_u64;
+        BasicType::U32, Min: min_u32 fetch_min_u32, wide_min_u32 fetch_wide_min_u32;
+        BasicType::I64, Max: max_i64 fetch_max_i64, wide_max_i64 fetch_wide_max_i64;
+        BasicType::I32, Max: max_i32 fetch_max_i32, wide_max_i32 fetch_wide_max_i32;
+        BasicType::U64, Max: max_u64 fetch_max_u64, wide_max_u64 fetch_wide_max_u64;
+        BasicType::U32, Max: max_u32 fetch_max_u32, wide_max_u32 fetch_wide_max_u32;
         BasicType::I64 | BasicType::U64 | BasicType::I32 | BasicType::U32, BitAnd:
-            wide_and, fetch_wide_and;
+            and fetch_and, wide_and fetch_wide_and;
         BasicType::I64 | BasicType::U64 | BasicType::I32 | BasicType::U32, BitOr:
-            wide_or, fetch_wide_or;
+            or fetch_or, wide_or fetch_wide_or;
         BasicType::I64 | BasicType::U64 | BasicType::I32 | BasicType::U32, BitXor:
-            wide_xor, fetch_wide_xor;
+            xor fetch_xor, wide_xor fetch_wide_xor;
         BasicType::F64 | BasicType::F32 | BasicType::COMPLEX_F64 | BasicType::COMPLEX_F32
         | BasicType::I64 | BasicType::U64 | BasicType::I32 | BasicType::U32, Replace:
-            wide_replace, fetch_wide_replace;
+            replace fetch_replace, wide_replace fetch_wide_replace;
     }
 
     /// By the code of the type, and the operation: one load finds a kernel.
     type Kernels<K> = [[Option<K>; Op::ALL.len()]; BasicType::ALL.len()];
 
     macro_rules! table {
-        ($kernel:ty, $of:ident) => {{
+        ($kernel:ty, $width:literal, $which:tt) => {{
             let mut table: Kernels<$kernel> = [[None; Op::ALL.len()]; BasicType::ALL.len()];
             let mut code = 0;
             while code < table.len() {
@@ -595,7 +578,9 @@ mod kernels {
                 let mut at = 0;
                 while at < Op::ALL.len() {
                     assert!(Op::ALL[at] as usize == at);
-                    table[code][at] = $of(basic, Op::ALL[at]);
+                    if let Some(kernels) = kernels_of(basic, Op::ALL[at])[$width] {
+                        table[code][at] = Some(kernels.$which);
+                    }
                     at += 1;
                 }
                 code += 1;
@@ -604,10 +589,10 @@ mod kernels {
         }};
     }
 
-    static UPDATES: Kernels<Update> = table!(Update, update_of);
-    static FETCHES: Kernels<Fetch> = table!(Fetch, fetch_of);
-    static WIDE_UPDATES: Kernels<Update> = table!(Update, wide_update_of);
-    static WIDE_FETCHES: Kernels<Fetch> = table!(Fetch, wide_fetch_of);
+    static UPDATES: Kernels<Update> = table!(Update, 0, 0);
+    static FETCHES: Kernels<Fetch> = table!(Fetch, 0, 1);
+    static WIDE_UPDATES: Kernels<Update> = table!(Update, 1, 0);
+    static WIDE_FETCHES: Kernels<Fetch> = table!(Fetch, 1, 1);
 
     #[inline(always)]
     fn find<K: Copy>(table: &Kernels<K>, basic: BasicType, op: Op) -> Option<K> {

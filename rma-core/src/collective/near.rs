@@ -9,6 +9,7 @@ use crate::engine::WaitError;
 use crate::error::CollectiveError;
 use crate::memory::control_block::{ControlBlock, FLAGS, SlotHead, SlotUse};
 use crate::memory::pool::{PeerBlock, SharedCollectiveBlock, SyncBlock};
+use crate::object::NO_OBJECT;
 use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
 use crate::transport::Descriptor;
@@ -75,6 +76,9 @@ pub(crate) struct Near {
     collective_block: SharedCollectiveBlock,
     /// `None` where barriers are counted on the collective block.
     flags: Option<Flags>,
+    /// Of the next window over the communicator, which rank 0 has told when the last one was made;
+    /// [`NO_OBJECT`] before that, and while one is made. The same at all ranks.
+    next_window: AtomicU64,
 }
 
 impl Near {
@@ -86,7 +90,13 @@ impl Near {
         let collective_block = find_collective_block(comm)?;
         let crowded = comm.engine.transport.sleep.is_crowded();
         let flags = if crowded { None } else { Some(Flags::new(comm)?) };
-        Ok(Some(Self { collective_block, flags }))
+        Ok(Some(Self { collective_block, flags, next_window: AtomicU64::new(NO_OBJECT) }))
+    }
+
+    /// The id of the next window over the communicator, if all ranks know it already.
+    pub(crate) fn take_next_window(&self) -> Option<u64> {
+        // Ranks make windows over one communicator in one order, so that no thread races here.
+        Some(self.next_window.swap(NO_OBJECT, Relaxed)).filter(|id| *id != NO_OBJECT)
     }
 
     /// Waits until all ranks of `comm` are in the barrier that comes after `passed`.
@@ -186,6 +196,10 @@ impl Near {
         // communicator.
         collective_block.reads().fetch_add(1, Release);
         read.map(|()| all)
+    }
+
+    pub(super) fn set_next_window(&self, id: u64) {
+        self.next_window.store(id, Relaxed);
     }
 
     /// All ranks have it: others may have its words once this rank is done with it.

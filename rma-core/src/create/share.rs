@@ -1,12 +1,12 @@
 //! What the ranks of a node tell each other of their parts.
-use crate::collective::Node;
+use crate::collective::{Near, Node};
 use crate::config::{Hint, PathHint, RequestedPart};
 use crate::create::WindowBuilder;
 use crate::create::material::{Made, Material};
-use crate::create::plan::{NO_RANK, Plan, Wish};
+use crate::create::plan::{NO_RANK, Plan, Proposal, Wish};
 use crate::error::{CollectiveError, WindowError};
 use crate::memory::control_block::Agreement;
-use crate::object::Flavor;
+use crate::object::{Flavor, NO_OBJECT};
 use crate::rank::Rank;
 use crate::transport::{Descriptor, EXTENTS_MAX};
 use crate::window::{BeforeFirst, Extents, Pages, PeerPart, Peers, kind};
@@ -21,20 +21,23 @@ pub(super) struct Share {
     /// How to map its first extent.
     first: [u8; Descriptor::LEN],
     block: [u8; Descriptor::LEN],
-    size: u64,
+    pub(super) size: u64,
     /// Where the part lies in this process.
     address: u64,
     /// What is counted in the block already.
     pub(super) before: BeforeFirst,
-    disp_unit: u32,
-    /// Extents to map, none if the part stays where its user put it; or [`NOT_MADE`].
+    pub(super) disp_unit: u32,
+    /// Extents to map, none if the part stays where its user put it; or [`NOT_MADE`], or
+    /// [`NOT_YET`].
     extents: u32,
     /// Of the window: a rank that makes several at the same time may be at another.
     id: u64,
 }
 
-/// Instead of a number of extents.
+/// Instead of a number of extents: there was no making it.
 const NOT_MADE: u32 = u32::MAX;
+/// Instead of a number of extents: the rank makes it when it knows what the others want.
+const NOT_YET: u32 = u32::MAX - 1;
 
 /// A further extent of a part.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
@@ -54,7 +57,13 @@ pub(super) struct ToldOfPart {
 }
 
 impl Share {
-    fn new(mine: Option<&Made>, id: u64, wish: &Wish) -> Self {
+    /// As [`new`](Self::new), of a part that is made later if there is none.
+    pub(super) fn early(mine: Option<&Result<Made, WindowError>>, id: u64, wish: &Wish) -> Self {
+        let share = Self::new(mine.and_then(|made| made.as_ref().ok()), id, wish);
+        Self { extents: if mine.is_some() { share.extents } else { NOT_YET }, ..share }
+    }
+
+    pub(super) fn new(mine: Option<&Made>, id: u64, wish: &Wish) -> Self {
         let Wish { size, disp_unit, .. } = *wish;
         let share = Self { id, size, disp_unit, extents: NOT_MADE, ..Self::zeroed() };
         let Some(Made { memory, data, block }) = mine else { return share };
@@ -73,11 +82,71 @@ impl Share {
 
     /// Whether it is of that window, and of no more extents than the ranks agreed on.
     fn is_sound(&self, id: u64, most: u64) -> bool {
-        self.id == id && (self.extents == NOT_MADE || u64::from(self.extents) <= most)
+        let is_number = !matches!(self.extents, NOT_MADE | NOT_YET);
+        self.id == id && (!is_number || u64::from(self.extents) <= most)
     }
 }
 
+impl ToldOfPart {
+    fn new((rank, share): (Rank, Share)) -> Self {
+        let first = (1..NOT_YET).contains(&share.extents).then_some(Descriptor(share.first));
+        Self { rank, share, data: first.map_or(Extents::None, Extents::One) }
+    }
+}
+
+/// What a rank knows after [one meeting](WindowBuilder::meet_once).
+pub(super) struct MetOnce {
+    pub(super) plan: Plan,
+    /// This rank's part, if it made it before.
+    pub(super) made: Option<Result<Made, WindowError>>,
+    /// What all said of theirs, if all have made them or failed.
+    pub(super) shares: Option<Vec<ToldOfPart>>,
+}
+
 impl WindowBuilder<'_> {
+    /// The id of the window, if it is known before the ranks meet, and what they tell each other
+    /// then fits one meeting.
+    pub(super) fn known_id(&self) -> Option<u64> {
+        self.comm.collective_block().and_then(Near::take_next_window)
+    }
+
+    /// Does at one meeting what takes two where parts are large, or made of something that not all
+    /// have: agrees on a plan, and exchanges what ranks say of parts that they have made already.
+    /// What was made for no window is given back. S-B7
+    pub(super) fn meet_once(
+        &mut self,
+        (id, material): (u64, &Material<'_>),
+        wish: &Wish,
+        checked: Result<(), WindowError>,
+    ) -> Result<MetOnce, WindowError> {
+        let made = checked.is_ok().then(|| self.make_early(material, wish)).flatten();
+        let share = Share::early(made.as_ref(), id, wish);
+        let mine = self.proposal(wish, checked.is_ok(), share);
+        let give_back = || made.iter().flatten().for_each(Made::give_back);
+        let told = self.comm.share_near(kind::PROPOSAL, mine).inspect_err(|error| {
+            // All pass a meeting or none does: others wait for this rank with the same id, and
+            // have not read what it told.
+            if !matches!(error, CollectiveError::Malformed { .. }) {
+                give_back();
+                self.comm.set_next_window(id);
+            }
+        })?;
+        self.comm.set_next_window(told.first().map_or(NO_OBJECT, Proposal::next));
+        let plan = self.agree_on_told(wish, checked, (id, &told)).inspect_err(|error| {
+            made.iter().flatten().for_each(|made| made.give_up(error));
+        })?;
+        let most = plan.extents.min(EXTENTS_MAX as u64);
+        let unsound = |(_, told): &(Rank, &Proposal)| !told.share.is_sound(id, most);
+        if let Some((rank, _)) = (0..).map(Rank).zip(&told).find(unsound) {
+            return Err(malformed(rank));
+        }
+        let is_complete = told.iter().all(|told| told.share.extents != NOT_YET);
+        let shares = is_complete.then(|| {
+            (0..).map(Rank).zip(&told).map(|(rank, told)| (rank, told.share)).map(ToldOfPart::new)
+        });
+        Ok(MetOnce { plan, shares: shares.map(Iterator::collect), made })
+    }
+
     /// What the ranks of this node say, in rank order. Fails if a rank on another node has failed.
     pub(super) fn exchange(
         &self,
@@ -89,12 +158,11 @@ impl WindowBuilder<'_> {
         let (id, most) = (plan.id, plan.extents.min(EXTENTS_MAX as u64));
         let share = Share::new(mine.as_ref().ok(), id, wish);
         let near = self.comm.share_near(kind::SHARE, share)?;
-        let told = |(rank, share): (Rank, Share)| {
-            let first = (1..NOT_MADE).contains(&share.extents).then_some(Descriptor(share.first));
-            ToldOfPart { rank, share, data: first.map_or(Extents::None, Extents::One) }
-        };
-        let mut near: Vec<ToldOfPart> = self.comm.near_ranks().zip(near).map(told).collect();
-        if let Some(told) = near.iter().find(|told| !told.share.is_sound(id, most)) {
+        let mut near: Vec<ToldOfPart> =
+            self.comm.near_ranks().zip(near).map(ToldOfPart::new).collect();
+        let unsound =
+            |told: &&ToldOfPart| told.share.extents == NOT_YET || !told.share.is_sound(id, most);
+        if let Some(told) = near.iter().find(unsound) {
             return Err(malformed(told.rank));
         }
         for number in 1..most as u32 {
@@ -136,7 +204,7 @@ impl WindowBuilder<'_> {
             if further.id != id {
                 return Err(malformed(told.rank));
             }
-            if (number + 1..NOT_MADE).contains(&told.share.extents) {
+            if (number + 1..NOT_YET).contains(&told.share.extents) {
                 told.data.push(Descriptor(further.data));
             }
         }
@@ -238,8 +306,8 @@ mod tests {
     #[test]
     fn shares_are_held_against_the_plan() {
         let sound = |id, extents| Share { id, extents, ..Share::zeroed() }.is_sound(7, 3);
-        assert!([0, 1, 3, NOT_MADE].into_iter().all(|extents| sound(7, extents)));
-        assert!([4, 64, NOT_MADE - 1].into_iter().all(|extents| !sound(7, extents)));
+        assert!([0, 1, 3, NOT_MADE, NOT_YET].into_iter().all(|extents| sound(7, extents)));
+        assert!([4, 64, NOT_YET - 1].into_iter().all(|extents| !sound(7, extents)));
         assert!(!sound(8, 1) && !sound(8, NOT_MADE));
     }
 

@@ -108,6 +108,8 @@ pub(crate) mod kind {
     pub(crate) const DEVICE: u64 = 6;
     /// Bytes of a file that a rank asks for.
     pub(crate) const CLAIM: u64 = 7;
+    /// A plan and a share at once.
+    pub(crate) const PROPOSAL: u64 = 8;
 }
 
 /// What was counted at rank 0 before the first barrier of a window.

@@ -172,11 +172,10 @@ impl Segment {
                 AllocateError::Shortage { requested, available: left.bytes, limit: left.limit }
             })?;
         let total = bytes as u64;
-        let left = limits.available();
-        if left.bytes < total {
+        limits.allow(total).map_err(|left| {
             let (available, limit) = (left.bytes, left.limit);
-            return Err(AllocateError::Shortage { requested, available, limit });
-        }
+            AllocateError::Shortage { requested, available, limit }
+        })?;
         let refused = |call, errno| refusal(requested, call, errno, limits);
         let file = memfd(name).map_err(|e| refused("memfd_create", e))?;
         rustix::fs::ftruncate(&file, total).map_err(|e| refused("ftruncate", e))?;

@@ -95,9 +95,9 @@ impl WindowBuilder<'_> {
         wish: &Wish,
         checked: Result<(), WindowError>,
     ) -> Result<Plan, WindowError> {
+        let id = self.comm.inner.engine.new_object_id();
         let share = Share::new(None, NO_OBJECT, wish);
         let mine = self.proposal(wish, checked.is_ok(), share);
-        let id = self.comm.inner.engine.new_object_id();
         let all = self.comm.agree(kind::PLAN, Plan::of(self.comm.rank(), id, &mine), Plan::join)?;
         self.comm.set_next_window(all.next);
         self.check_plan(wish, checked, all)
@@ -135,9 +135,9 @@ impl WindowBuilder<'_> {
     pub(super) fn proposal(&self, wish: &Wish, valid: bool, share: Share) -> Proposal {
         let Wish { flavor, needed, extents, durable, room, .. } = *wish;
         Proposal {
-            // That of the first rank counts.
-            next: match self.comm.rank() {
-                Rank(0) => self.comm.inner.engine.new_object_id(),
+            // That of the first rank counts, where ranks can meet once.
+            next: match (self.comm.rank(), self.comm.collective_block()) {
+                (Rank(0), Some(_)) => self.comm.inner.engine.new_object_id(),
                 _ => NO_OBJECT,
             },
             needed,

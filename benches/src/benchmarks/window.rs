@@ -5,10 +5,13 @@ use crate::memory::{anonymous, resident, shared_of_machine};
 use crate::raw::map_and_close;
 use crate::record::Unit;
 use rma::{Communicator, Op};
+use std::time::Duration;
 
 const SMALL: usize = 4 << 10;
 const LARGE: usize = 1 << 20;
 const ROUNDS: usize = 51;
+/// So many windows of many ranks, one after the other, that these come to keep step.
+const MANY_BATCH: Duration = Duration::from_millis(20);
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let world = bench.world();
@@ -21,7 +24,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
             row(format!("allocate + free, a window of {what}")),
             &mut |n| {
                 for _ in 0..n {
-                    world.window(bytes, 1).allocate()?.free()?;
+                    cycle(world, bytes)?;
                 }
                 Ok(())
             },
@@ -30,7 +33,20 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
             })],
         )?;
     }
+    if world.size() > 2 {
+        // All must come when a window is made, and again when it is freed.
+        bench.set_batch(MANY_BATCH);
+        bench.together(
+            row("allocate + free again and again, a window of 4 KiB"),
+            &mut |n| (0..n).try_for_each(|_| cycle(world, SMALL)),
+            &mut [("two barriers", &mut |n| Ok((0..2 * n).try_for_each(|_| world.barrier())?))],
+        )?;
+    }
     Ok(())
+}
+
+fn cycle(world: &Communicator, bytes: usize) -> Result<()> {
+    Ok(world.window(bytes, 1).allocate()?.free()?)
 }
 
 /// What an unused window of 4 KiB costs in memory, from many that are open at the same time.

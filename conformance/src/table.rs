@@ -260,7 +260,8 @@ macro_rules! suite {
             $crate::failing! { $harness;
                 in_a_barrier(4), in_a_timed_barrier(4), in_a_lock(3), in_a_fence(4),
                 in_a_collective(5), in_a_large_collective(5), holding_a_lock(3),
-                in_an_allocation(3), in_a_later_allocation(3), in_a_free(3), in_operations(3), in_large_operations(3),
+                in_an_allocation(3), in_a_later_allocation(3), in_a_free(3),
+                in_operations(3), in_large_operations(3),
                 in_a_start(3), in_an_exposure(4),
                 waiting_for_a_value(3),
             }

@@ -143,7 +143,7 @@ fn small_shares_of_a_recent_reading_are_allowed() {
     let full = Err(Available { bytes: 0, limit: GROUP });
     assert_eq!(limits.allow(4096), full, "nothing was read before");
     // Of this moment, however slow the test is.
-    said(Instant::now() + hour, 2 * SMALL_SHARE << 20);
+    said(Instant::now() + hour, (2 * SMALL_SHARE) << 20);
     assert_eq!(limits.allow(2 << 20), Ok(()));
     assert_eq!(limits.allow(2 << 20), full, "more than a small share of what is left then");
     assert_eq!(limits.allow(1), full, "what was read now counts");

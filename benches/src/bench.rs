@@ -22,8 +22,6 @@ pub(crate) struct Bench<'u> {
     pinned: bool,
     /// Whether load and store do not reach all ranks.
     is_far: bool,
-    /// The provider of libfabric that was asked for.
-    provider: Option<String>,
     hop_before: Option<f64>,
     rows: Vec<Row>,
 }
@@ -58,7 +56,6 @@ impl<'u> Bench<'u> {
         universe: &'u Universe,
         benchmark: &'static str,
         is_smoke: bool,
-        provider: Option<String>,
     ) -> Result<Self> {
         let effort = if is_smoke { Effort::SMOKE } else { Effort::FULL };
         let pinned = all_pinned(universe.world())?;
@@ -66,17 +63,7 @@ impl<'u> Bench<'u> {
         let is_far = (0..world.size()).any(|rank| !world.transport().is_near(WorldRank(rank)));
         let hop_before = if is_far { None } else { Self::hop(world)? };
         let rows = Vec::new();
-        Ok(Self {
-            universe,
-            benchmark,
-            effort,
-            is_smoke,
-            pinned,
-            is_far,
-            provider,
-            hop_before,
-            rows,
-        })
+        Ok(Self { universe, benchmark, effort, is_smoke, pinned, is_far, hop_before, rows })
     }
 
     /// The rows, on rank 0. **Collective.**
@@ -142,11 +129,6 @@ impl<'u> Bench<'u> {
             .into());
         }
         Ok(())
-    }
-
-    /// The provider of libfabric that was asked for by name.
-    pub(crate) fn provider(&self) -> Option<&str> {
-        self.provider.as_deref()
     }
 
     /// The way that needs no work of a target, as a value of `rma_path`, if there is one.

@@ -268,13 +268,12 @@ fn as_parent(cli: &Cli, benchmarks: &[&Benchmark]) -> Result<()> {
 fn as_rank(cli: &Cli, benchmarks: &[&'static Benchmark]) -> Result<()> {
     let universe = rma::initialize()?;
     let size = universe.world().size();
-    let provider = cli.place.provider.clone();
     let mut rows = Vec::new();
     for benchmark in benchmarks {
         if size < 2 {
             return Err(format!("{} needs at least 2 ranks", benchmark.name).into());
         }
-        let mut bench = Bench::new(&universe, benchmark.name, cli.smoke, provider.clone())?;
+        let mut bench = Bench::new(&universe, benchmark.name, cli.smoke)?;
         (benchmark.run)(&mut bench)?;
         rows.extend(bench.finish()?);
     }

@@ -200,9 +200,10 @@ impl Row {
         best
     }
 
-    /// What is wrong with what was counted, whatever the machine.
+    /// What is wrong with what was counted, or with a share that is bounded, whatever the machine.
     pub(crate) fn above_budget(&self) -> Option<String> {
-        let budget = self.goal.filter(|goal| self.unit == Unit::Count && self.ours.max > *goal)?;
+        let is_judged = matches!(self.unit, Unit::Count | Unit::Share);
+        let budget = self.goal.filter(|goal| is_judged && self.ours.max > *goal)?;
         let (benchmark, name, most) = (&self.benchmark, &self.name, self.ours.max);
         Some(format!("{benchmark} {name}: {most} for each, at most {budget} are allowed"))
     }
@@ -265,6 +266,8 @@ mod tests {
         assert!(counted(&[0.0, 0.0, 0.1], Some(0.0)).above_budget().is_some());
         assert_eq!(counted(&[0.0, 1.0], Some(1.0)).above_budget(), None);
         assert_eq!(counted(&[5.0], None).above_budget(), None);
+        let share = Row { unit: Unit::Share, ..counted(&[0.002], Some(0.001)) };
+        assert!(share.above_budget().is_some_and(|told| told.contains("0.002")));
         assert_eq!(Row { goal: Some(1.0), ..row(&[5.0]) }.above_budget(), None, "a time");
     }
 

@@ -346,6 +346,9 @@ impl Client {
         }
         // Only behind word that it leaves does this one count.
         self.leave(fate == Fate::Failed);
+        // The launcher ends the connection as soon as it has heard that: to the ear, which may see
+        // it before this thread goes on, it is this rank that has. pairs with its Acquire load.
+        self.is_cut.store(true, Ordering::Release);
         let Some(_turn) = self.writing.take(Some(LEAVE_TIMEOUT)) else {
             return self.cut(Shutdown::Both);
         };
@@ -570,7 +573,12 @@ mod tests {
     }
 
     /// A launcher that answers one hello, with the secret it is given.
-    fn launcher(listener: TcpListener, secret: [u8; 32], rank: u32) -> Launcher {
+    fn launcher(
+        listener: TcpListener,
+        secret: [u8; 32],
+        rank: u32,
+        host: Option<Host>,
+    ) -> Launcher {
         let (stream, _) = listener.accept().unwrap();
         let challenge = Challenge { magic: wire::MAGIC, version: wire::VERSION, nonce: [3; 32] };
         wire::write(&stream, &challenge).unwrap();
@@ -585,7 +593,7 @@ mod tests {
             config: Vec::new(),
             hints: vec![("key".to_owned(), "value".to_owned())],
             progress_agent: false,
-            host: None,
+            host,
         };
         let mac = wire::launcher_mac(&secret, &[3; 32], &hello.nonce, &job);
         wire::write(&stream, &Reply::Welcome { mac: mac.0, job }).unwrap();
@@ -595,9 +603,17 @@ mod tests {
     }
 
     fn against(secret: [u8; 32], rank: u32) -> (Result<Client, StartError>, Launcher) {
+        beside(secret, rank, None)
+    }
+
+    fn beside(
+        secret: [u8; 32],
+        rank: u32,
+        host: Option<Host>,
+    ) -> (Result<Client, StartError>, Launcher) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let settings = settings(&listener);
-        let server = std::thread::spawn(move || launcher(listener, secret, rank));
+        let server = std::thread::spawn(move || launcher(listener, secret, rank, host));
         let client = greet(&settings, None, HELLO_TIMEOUT, Instant::now() + HELLO_TIMEOUT);
         (client, server.join().unwrap())
     }
@@ -653,6 +669,33 @@ mod tests {
             drop(launcher);
             assert!(matches!(waiting.join().unwrap(), Err(StartError::Lost { .. })));
         });
+    }
+
+    /// The launcher ends the connection as soon as it has heard how the rank left, perhaps before
+    /// the thread that says so goes on; here, even in the middle of it.
+    #[test]
+    fn a_rank_that_leaves_takes_no_other_for_failed() {
+        let host = Host { first: 1, ranks: 1, address: String::new() };
+        let (client, launcher) = beside([7; 32], 1, Some(host));
+        let client = client.unwrap();
+        let gone = Arc::new(Mutex::new(Vec::new()));
+        let its = gone.clone();
+        client.on_gone(move |ranks, fate| its.lock().unwrap().push((ranks, fate)));
+        client.leave(false);
+        std::thread::scope(|scope| {
+            let sealer = client.sealer.lock().unwrap();
+            scope.spawn(|| client.departed(Fate::Departed));
+            while !*client.writing.taken.lock().unwrap() {
+                std::thread::yield_now();
+            }
+            drop(launcher);
+            let ear = client.ear.get().unwrap();
+            while Arc::strong_count(&ear.news) > 1 {
+                std::thread::yield_now();
+            }
+            drop(sealer);
+        });
+        assert_eq!(*gone.lock().unwrap(), []);
     }
 
     fn gathered(what: &[u8]) -> FromLauncher {

@@ -44,13 +44,6 @@ impl Rumours {
         }
     }
 
-    /// `rank` has exited a while ago. If it listened, and never said how it left, it failed: what
-    /// it has started may keep its connection open.
-    #[cfg(feature = "server")]
-    pub(crate) fn parted(&mut self, rank: u32) -> Vec<Message> {
-        if self.is_listening(rank) { self.gone(rank, Fate::Failed) } else { Vec::new() }
-    }
-
     /// `rank` is no part of the job any more. The first word of it stands, but one that left in
     /// order may find out later that it holds locks.
     pub(crate) fn gone(&mut self, rank: u32, fate: Fate) -> Vec<Message> {
@@ -145,18 +138,6 @@ mod tests {
         let told = rumours.disconnected(4);
         let news = || gone(4, Fate::Failed);
         assert_eq!(told, [(vec![0, 1], news()), (vec![2, 3], news())]);
-    }
-
-    #[test]
-    fn a_rank_that_exits_without_a_word_has_failed() {
-        let mut rumours = joined();
-        let news = || gone(2, Fate::Failed);
-        assert_eq!(rumours.parted(2), [(vec![0, 1], news()), (vec![4], news())]);
-        rumours.gone(3, Fate::Departed);
-        assert_eq!(rumours.parted(3), [], "it said how");
-        let mut rumours = Rumours::new(vec![0..1, 1..2]);
-        rumours.joined(0);
-        assert_eq!(rumours.parted(1), [], "no rank of the job has heard of it");
     }
 
     #[test]

@@ -43,7 +43,3 @@ fn right(window: Window) -> Result<Window, RmaError> {
     sealed.bytes_mut().fill(0);
     sealed.unseal()
 }
-
-fn main() {
-    let _ = right;
-}

@@ -362,7 +362,8 @@ impl Port {
             Ok(false) => Err(SubmitError::Again),
             Err(failure) => {
                 self.lose(to, failure);
-                Err(SubmitError::PeerFailed(to))
+                // Of one that leaves there will be word; it takes no message any more.
+                if peer.leaves() { Ok(()) } else { Err(SubmitError::PeerFailed(to)) }
             }
         }
     }
@@ -657,10 +658,11 @@ impl Port {
         self.wake();
     }
 
-    /// What was sent to a peer has not arrived there. One that has left does not need it.
+    /// What was sent to a peer has not arrived there. One that has left, or said farewell, does not
+    /// need it: it closes its endpoint, and word of how it left may come later than news of that.
     fn lose(&self, peer: WorldRank, failure: Failure) {
         let its = self.peer(peer);
-        if self.members.peer_state(peer) != PeerState::Alive {
+        if its.leaves() || self.members.peer_state(peer) != PeerState::Alive {
             // Its process may have ended: it waits for no farewell any more.
             return its.heard.store(true, Release);
         }

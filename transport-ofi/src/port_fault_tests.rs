@@ -81,6 +81,61 @@ fn a_message_that_could_not_be_sent_loses_its_peer() {
     assert_eq!(port.send(OTHER, b"a", b""), Err(SubmitError::PeerFailed(OTHER)));
 }
 
+/// A peer that leaves closes its endpoint once all have heard, and what was under way to it ends in
+/// errors; the launcher's word that it left in order may come later.
+#[test]
+fn a_peer_that_has_said_farewell_is_not_taken_for_failed() {
+    let (mut port, script) = pretended();
+    let said = Said::new(PeerState::Alive);
+    port.members = said.clone();
+    let mut sealer = Sealer::new(&KEY, OTHER, ONE);
+    for _ in 0..2 {
+        assert_eq!(port.send(OTHER, b"a", b""), Ok(()));
+    }
+    let mut farewell = Header { from: OTHER, kind: Kind::Farewell }.to_bytes().to_vec();
+    farewell.extend([&0_u64.to_le_bytes()[..], &99_u64.to_le_bytes()].concat());
+    sealer.seal(&mut farewell);
+    sealer.sent();
+    script.arrive(&farewell);
+    port.read();
+    assert!(port.answer_farewells(), "it sent nothing, so all is here");
+    script.complete(Does::Send, Err(libc::ECONNRESET));
+    port.read();
+    assert!(!port.is_lost(OTHER) && port.lost().is_none());
+    // What is sent until there is word is given up with it.
+    script.refuse(Does::Send, libc::ENOTCONN);
+    assert_eq!(port.send(OTHER, b"b", b""), Ok(()));
+    assert!(!port.is_lost(OTHER));
+    assert!(port.say_farewell(), "it hears nothing any more");
+    port.note_lost();
+    assert_eq!(*lock(&said.notes), [""; 0]);
+    *lock(&said.state) = PeerState::Departed;
+    assert_eq!(port.send(OTHER, b"b", b""), Err(SubmitError::PeerFailed(OTHER)));
+    assert!(!port.is_lost(OTHER));
+}
+
+/// So one that has sent something, and may have more under way, knows why that does not arrive. It
+/// is not waited for in the end: nothing that it was sent can be lost.
+#[test]
+fn farewell_is_said_to_those_that_have_only_sent_something() {
+    let (mut port, script) = pretended();
+    let said = Said::new(PeerState::Alive);
+    port.members = said.clone();
+    let mut sealer = Sealer::new(&KEY, OTHER, ONE);
+    script.arrive(&message(&mut sealer, b"a"));
+    assert_eq!(polled(&port), [b"a"]);
+    *lock(&port.leave) = Leave::Leaving(Outcome::Departed);
+    let before = script.begun(Does::Send);
+    let mut deadline = None;
+    assert!(!tend(&port, &mut deadline), "it has not heard");
+    assert_eq!(script.begun(Does::Send), before + 1);
+    assert!(!tend(&port, &mut deadline) && script.begun(Does::Send) == before + 1, "said once");
+    assert_eq!(*lock(&said.departed), None);
+    deadline = deadline.map(|until| until - port.farewell);
+    assert!(tend(&port, &mut deadline));
+    assert_eq!(*lock(&said.departed), Some(Outcome::Departed));
+}
+
 /// The user is told where a peer is that a rank does not get through to: what is under way, what
 /// the provider does not take, and what fails before anything has come from there.
 #[test]

@@ -205,38 +205,55 @@ impl RawMemory {
     /// fails.
     pub fn fetch(&mut self, count: u64) -> bool {
         let Some(sum) = self.sum else { return false };
-        (0..count).all(|_| self.begin_all(1, |active, slot, far| active.combine(slot, sum, far)))
+        (0..count).all(|_| self.begin_all(1, 0, |active, slot, far| active.combine(slot, sum, far)))
     }
 
-    /// Writes so many bytes (1 MiB at most) so often, several at a time, and waits until all are in
-    /// the peer's memory. False if that fails.
+    /// Writes so many bytes (1 MiB at most) so often to one place, several at a time, and waits
+    /// until all are in the peer's memory. False if that fails.
     pub fn write(&mut self, len: usize, count: u64) -> bool {
-        self.transfer(len, count, Direction::Write)
+        self.transfer((len, 0), count, Direction::Write)
+    }
+
+    /// The same, each behind the one before, and from the beginning again where the memory ends.
+    pub fn write_along(&mut self, len: usize, count: u64) -> bool {
+        self.transfer((len, len), count, Direction::Write)
     }
 
     /// Reads so many bytes (1 MiB at most) so often, several at a time. False if that fails.
     pub fn read(&mut self, len: usize, count: u64) -> bool {
-        self.transfer(len, count, Direction::Read)
+        self.transfer((len, 0), count, Direction::Read)
     }
 
-    fn transfer(&mut self, len: usize, count: u64, direction: Direction) -> bool {
-        let len = len.min(MEMORY);
-        self.begin_all(count, |active, slot, far| active.transfer(slot, len, direction, far))
+    fn transfer(&mut self, (len, step): (usize, usize), count: u64, direction: Direction) -> bool {
+        let (len, step) = (len.min(MEMORY), step.min(MEMORY));
+        self.begin_all(count, step as u64, |active, slot, far| {
+            active.transfer(slot, len, direction, far)
+        })
     }
 
+    /// Of transfers that begin so many bytes apart.
     fn begin_all(
         &mut self,
         count: u64,
+        step: u64,
         begin: impl Fn(&Endpoint, Slot, &Far) -> Result<(), Full>,
     ) -> bool {
         let (mut begun, mut ended) = (0, 0);
+        let (mut far, mut place) = (self.far, 0);
         let (mut looks, mut silent_from) = (0u32, None);
         while ended < count {
             while begun < count
                 && let Some(slot) = self.free.pop()
             {
-                match begin(&self.active, slot, &self.far) {
-                    Ok(()) => begun += 1,
+                match begin(&self.active, slot, &far) {
+                    Ok(()) => {
+                        begun += 1;
+                        place += step;
+                        if place + step > MEMORY as u64 {
+                            place = 0;
+                        }
+                        far.at = self.far.at.wrapping_add(place);
+                    }
                     Err(Full(slot, None)) => {
                         self.free.push(slot);
                         break;

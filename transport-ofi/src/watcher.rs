@@ -316,7 +316,8 @@ pub(crate) fn tend(port: &Port, deadline: &mut Option<Instant>) -> bool {
     if !have_heard && Instant::now() < until {
         return false;
     }
-    port.members.depart(if have_heard { outcome } else { Outcome::Failed });
-    *leave = Leave::Left { in_order: have_heard };
+    let in_order = have_heard || !port.is_owed();
+    port.members.depart(if in_order { outcome } else { Outcome::Failed });
+    *leave = Leave::Left { in_order };
     is_settled
 }

@@ -3,20 +3,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, getrlimit};
 
 /// Left untouched of what the machine or a control group still has: the ranks, the launcher and
 /// page tables need something to live on.
 const HEADROOM: u64 = 16 << 20;
-
-/// What was read so long ago still says whether there is room for a small share of it: to read
-/// takes as long as to reserve a hundred pages.
-const RECENT: Duration = Duration::from_millis(20);
-/// So small a share: as many ranks may reserve one each on the same reading.
-const SMALL_SHARE: u64 = 256;
 
 pub(crate) const FREE_MEMORY: &str = "free memory of this node";
 pub(crate) const COMMIT: &str = "commit limit of this node, vm.overcommit_memory=2";
@@ -48,8 +40,6 @@ impl Available {
 pub(crate) struct MemoryLimits {
     groups: Vec<Group>,
     page: u64,
-    /// What was read last, and when, less what has been [allowed](Self::allow) since.
-    recent: Mutex<Option<(Instant, u64)>>,
 }
 
 /// One control group with a memory controller.
@@ -80,7 +70,7 @@ impl MemoryLimits {
             prefix: "total_",
         });
         let groups = v2.chain(v1).filter(|group| group.limit.exists()).collect();
-        Self { groups, page: rustix::param::page_size() as u64, recent: Mutex::new(None) }
+        Self { groups, page: rustix::param::page_size() as u64 }
     }
 
     /// As in a control group that uses nothing, and may use so much that `bytes` are left.
@@ -90,30 +80,12 @@ impl MemoryLimits {
         fs::write(&limit, (HEADROOM + bytes).to_string()).unwrap();
         fs::write(&used, "0").unwrap();
         let group = Group { limit, used, stat, prefix: "" };
-        let page = rustix::param::page_size() as u64;
-        Self { groups: vec![group], page, recent: Mutex::new(None) }
+        Self { groups: vec![group], page: rustix::param::page_size() as u64 }
     }
 
     /// What could be reserved now in one piece, whatever limits it.
     pub(crate) fn available(&self) -> Available {
-        let available = self.of_all().min(getrlimit(Resource::Fsize).current, FILE_SIZE);
-        *self.recent.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some((Instant::now(), available.bytes));
-        available
-    }
-
-    /// Whether so much may be reserved now in one piece; if not, what could. Most often the answer
-    /// is known: the core has asked what is available, too.
-    pub(crate) fn allow(&self, bytes: u64) -> Result<(), Available> {
-        if let Some((read, left)) = &mut *self.recent.lock().unwrap_or_else(PoisonError::into_inner)
-            && bytes <= *left / SMALL_SHARE
-            && read.elapsed() < RECENT
-        {
-            *left -= bytes;
-            return Ok(());
-        }
-        let left = self.available();
-        if left.bytes < bytes { Err(left) } else { Ok(()) }
+        self.of_all().min(getrlimit(Resource::Fsize).current, FILE_SIZE)
     }
 
     /// What could be reserved now, in as many pieces as one likes.

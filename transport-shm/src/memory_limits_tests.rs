@@ -130,26 +130,3 @@ fn this_machine_has_some() {
     let available = MemoryLimits::discover().available();
     assert!(available.bytes > 0 && available.bytes < 1 << 50, "{available:?}");
 }
-
-/// What is left of a recent reading is shared out without another one, a small share at a time.
-#[test]
-fn small_shares_of_a_recent_reading_are_allowed() {
-    let folder = std::env::temp_dir().join(format!("rma-shm-allow-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
-    // Full by now.
-    let limits = MemoryLimits::of_group(&folder, 0);
-    let hour = Duration::from_secs(3600);
-    let said = |read, bytes| *limits.recent.lock().unwrap() = Some((read, bytes));
-    let full = Err(Available { bytes: 0, limit: GROUP });
-    assert_eq!(limits.allow(4096), full, "nothing was read before");
-    // Of this moment, however slow the test is.
-    said(Instant::now() + hour, (2 * SMALL_SHARE) << 20);
-    assert_eq!(limits.allow(2 << 20), Ok(()));
-    assert_eq!(limits.allow(2 << 20), full, "more than a small share of what is left then");
-    assert_eq!(limits.allow(1), full, "what was read now counts");
-    if let Some(before) = Instant::now().checked_sub(hour) {
-        said(before, u64::MAX);
-        assert_eq!(limits.allow(1), full, "long ago");
-    }
-    fs::remove_dir_all(&folder).unwrap();
-}

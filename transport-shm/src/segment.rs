@@ -172,10 +172,11 @@ impl Segment {
                 AllocateError::Shortage { requested, available: left.bytes, limit: left.limit }
             })?;
         let total = bytes as u64;
-        limits.allow(total).map_err(|left| {
+        let left = limits.available();
+        if left.bytes < total {
             let (available, limit) = (left.bytes, left.limit);
-            AllocateError::Shortage { requested, available, limit }
-        })?;
+            return Err(AllocateError::Shortage { requested, available, limit });
+        }
         let refused = |call, errno| refusal(requested, call, errno, limits);
         let file = memfd(name).map_err(|e| refused("memfd_create", e))?;
         rustix::fs::ftruncate(&file, total).map_err(|e| refused("ftruncate", e))?;

@@ -54,6 +54,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("rma-core/src/memory/cells.rs", "whole-cell atomic access to window bytes"),
     room("rma-core/src/memory/copy.rs", "copies to and from window bytes"),
     room("rma-core/src/memory/fused.rs", "combines vectors of window bytes"),
+    room("rma-core/src/memory/fused_tests.rs", "combines vectors of memory of tests"),
     room("rma-core/src/memory/lane.rs", "pieces of payloads in shared memory"),
     room("rma-core/src/collective/pieces_loom_tests.rs", "places of pieces that loom watches"),
     room("rma-core/src/memory/masked.rs", "strided copies by vectors with a mask"),

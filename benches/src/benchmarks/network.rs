@@ -65,9 +65,12 @@ pub(super) fn with_ends(
     bench.needs_far(TARGET)?;
     bench.settle(SETTLE);
     let stop = AtomicBool::new(false);
-    let host = host_of(&bench.universe().explain());
-    let mut link = RawLink::open(bench.provider(), &host.to_string())?;
-    let mut memory = RawMemory::open(bench.provider(), &host.to_string())?;
+    let explained = bench.universe().explain();
+    let host = host_of(&explained);
+    let provider =
+        provider_of(&explained).ok_or("no provider is named by what explains this job")?;
+    let mut link = RawLink::open(Some(provider), &host.to_string())?;
+    let mut memory = RawMemory::open(Some(provider), &host.to_string())?;
     let listener = TcpListener::bind((host, 0))?;
     let port = listener.local_addr()?.port();
     let mine = card([link.address(), &memory.card(), host.to_string().as_bytes()], port);
@@ -107,6 +110,12 @@ pub(super) fn with_ends(
         stop.store(true, Release);
         measured
     })
+}
+
+/// The provider that this job has, by whatever choice: the limits are of the same.
+fn provider_of(explained: &str) -> Option<&str> {
+    let (_, named) = explained.split_once("ofi: provider ")?;
+    named.split_whitespace().next()
 }
 
 /// The address that the provider has been opened at, if it is one of IP.
@@ -412,7 +421,7 @@ fn of_many(bench: &mut Bench<'_>, window: &Window, memory: &mut RawMemory) -> Re
         (0..MANY).try_for_each(|i| epoch.put(TARGET, i, &[i]))?;
         Ok(epoch.flush(TARGET)?)
     };
-    let mut writes = || done(memory.write(size_of::<u64>(), MANY));
+    let mut writes = || done(memory.write_along(size_of::<u64>(), MANY));
     let rounds = if bench.is_smoke() { 1 } else { MANY_ROUNDS };
     let (mut ours, mut raw) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
@@ -442,6 +451,8 @@ mod tests {
         let said =
             "ofi: provider tcp;ofi_rxm of libfabric 1.17 at fi_sockaddr_in://10.0.0.2:37, up";
         assert_eq!(host_of(said), IpAddr::from([10, 0, 0, 2]));
+        assert_eq!(provider_of(said), Some("tcp;ofi_rxm"));
+        assert_eq!(provider_of("shm: 2 ranks"), None);
         assert_eq!(host_of("at fi_sockaddr_in6://[::1]:9, x").to_string(), "::1");
         assert_eq!(host_of("at fi_shm://123:0:fi_shm_7"), IpAddr::from([127, 0, 0, 1]));
     }

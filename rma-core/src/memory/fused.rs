@@ -5,7 +5,7 @@
 //! 8 and 4 bytes, so that the compiler sees an
 //! unknown access of memory; the model is that of [`copy`](super::copy). What is made of a vector
 //! is plain code on private values. Under Miri, on machines other than x86-64, and on CPUs without
-//! AVX2, nothing is done here.
+//! AVX2, nothing is done here. Long arrays go by vectors of 64 bytes where these are faster.
 #![allow(unsafe_code)]
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -150,19 +150,36 @@ mod kernels {
     use super::{BasicType, How, Op, VECTOR, transaction};
     use core::arch::asm;
     use core::arch::x86_64::{
-        __m256, __m256d, __m256i, _CMP_EQ_OQ, _CMP_GT_OQ, _CMP_LT_OQ, _CMP_UNORD_Q,
-        _mm256_add_epi32, _mm256_add_epi64, _mm256_add_pd, _mm256_add_ps, _mm256_addsub_pd,
-        _mm256_addsub_ps, _mm256_and_pd, _mm256_and_ps, _mm256_and_si256, _mm256_andnot_pd,
-        _mm256_andnot_ps, _mm256_blendv_epi8, _mm256_blendv_pd, _mm256_blendv_ps, _mm256_cmp_pd,
-        _mm256_cmp_ps, _mm256_cmpgt_epi64, _mm256_max_epi32, _mm256_max_epu32, _mm256_min_epi32,
-        _mm256_min_epu32, _mm256_movedup_pd, _mm256_movehdup_ps, _mm256_moveldup_ps,
-        _mm256_mul_epu32, _mm256_mul_pd, _mm256_mul_ps, _mm256_mullo_epi32, _mm256_or_pd,
-        _mm256_or_ps, _mm256_or_si256, _mm256_permute_pd, _mm256_permute_ps, _mm256_set1_epi64x,
-        _mm256_slli_epi64, _mm256_srli_epi64, _mm256_xor_si256,
+        __m256, __m256d, __m256i, __m512, __m512d, __m512i, _CMP_EQ_OQ, _CMP_GT_OQ, _CMP_LT_OQ,
+        _CMP_UNORD_Q, _mm256_add_epi32, _mm256_add_epi64, _mm256_add_pd, _mm256_add_ps,
+        _mm256_addsub_pd, _mm256_addsub_ps, _mm256_and_pd, _mm256_and_ps, _mm256_and_si256,
+        _mm256_andnot_pd, _mm256_andnot_ps, _mm256_blendv_epi8, _mm256_blendv_pd, _mm256_blendv_ps,
+        _mm256_cmp_pd, _mm256_cmp_ps, _mm256_cmpgt_epi64, _mm256_max_epi32, _mm256_max_epu32,
+        _mm256_min_epi32, _mm256_min_epu32, _mm256_movedup_pd, _mm256_movehdup_ps,
+        _mm256_moveldup_ps, _mm256_mul_epu32, _mm256_mul_pd, _mm256_mul_ps, _mm256_mullo_epi32,
+        _mm256_or_pd, _mm256_or_ps, _mm256_or_si256, _mm256_permute_pd, _mm256_permute_ps,
+        _mm256_set1_epi64x, _mm256_slli_epi64, _mm256_srli_epi64, _mm256_xor_si256,
+        _mm512_add_epi32, _mm512_add_epi64, _mm512_add_pd, _mm512_add_ps, _mm512_and_si512,
+        _mm512_max_epi32, _mm512_max_epi64, _mm512_max_epu32, _mm512_max_epu64, _mm512_min_epi32,
+        _mm512_min_epi64, _mm512_min_epu32, _mm512_min_epu64, _mm512_mul_pd, _mm512_mul_ps,
+        _mm512_mullo_epi32, _mm512_or_si512, _mm512_xor_si512,
     };
 
     /// Vectors of a turn of the loops.
     const TURN: usize = 4;
+
+    /// Bytes of a wide vector: a line of the caches.
+    const WIDE: usize = 64;
+
+    /// Fewer bytes are not worth wide vectors.
+    const WIDE_LEAST: usize = 512;
+
+    /// Whether vectors of 64 bytes are the faster ones: known of CPUs that have the last parts of
+    /// AVX-512. Those with the first alone run slower for a while after it, others are no faster.
+    #[inline(always)]
+    fn has_wide() -> bool {
+        is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512fp16")
+    }
 
     /// Combines so many bytes, which are less than a vector, by a vector whose other lanes are
     /// not looked at; `$mov` moves as many.
@@ -262,6 +279,50 @@ mod kernels {
         }
     } }
 
+    /// As the first loop of `combine_all`, of wide vectors.
+    macro_rules! combine_wide { ($vector:ty, $combine:ident,
+        $at:ident $from:ident $len:ident $(, $into:ident)?) => {
+        while $len >= TURN * WIDE {
+            let (a, b, c, d): ($vector, $vector, $vector, $vector);
+            // SAFETY: caller: this many vectors are left, on all sides.
+            unsafe {
+                let x = $from.cast::<$vector>();
+                asm!(
+                    "vmovups {a}, [{at}]",
+                    "vmovups {b}, [{at} + 64]",
+                    "vmovups {c}, [{at} + 128]",
+                    "vmovups {d}, [{at} + 192]",
+                    at = in(reg) $at, a = out(zmm_reg) a, b = out(zmm_reg) b,
+                    c = out(zmm_reg) c, d = out(zmm_reg) d,
+                    options(nostack, preserves_flags, readonly)
+                );
+                $(
+                    let old = $into.cast::<$vector>();
+                    old.write_unaligned(a);
+                    old.add(1).write_unaligned(b);
+                    old.add(2).write_unaligned(c);
+                    old.add(3).write_unaligned(d);
+                    $into = $into.byte_add(TURN * WIDE);
+                )?
+                let a = $combine(a, x.read_unaligned());
+                let b = $combine(b, x.add(1).read_unaligned());
+                let c = $combine(c, x.add(2).read_unaligned());
+                let d = $combine(d, x.add(3).read_unaligned());
+                asm!(
+                    "vmovups [{at}], {a}",
+                    "vmovups [{at} + 64], {b}",
+                    "vmovups [{at} + 128], {c}",
+                    "vmovups [{at} + 192], {d}",
+                    at = in(reg) $at, a = in(zmm_reg) a, b = in(zmm_reg) b,
+                    c = in(zmm_reg) c, d = in(zmm_reg) d,
+                    options(nostack, preserves_flags)
+                );
+                ($at, $from) = ($at.add(TURN * WIDE), $from.byte_add(TURN * WIDE));
+            }
+            $len -= TURN * WIDE;
+        }
+    } }
+
     /// Begins what [`end`] ends. `false` if that failed, and nothing is under way. A transaction
     /// fails where vectors of this width are put out of use, as where these functions return: so
     /// they begin and end it themselves.
@@ -288,12 +349,21 @@ mod kernels {
     }
 
     /// Two functions for an operation: one that updates, one that fetches what was there as well.
-    macro_rules! kernel { ($update:ident, $fetch:ident, $vector:ty, $combine:expr) => {
+    /// With `wide`, first by wide vectors, of which CPUs need AVX-512F as well.
+    macro_rules! kernel {
+        ($update:ident, $fetch:ident, $vector:ty, $combine:expr
+        $(, wide $wide_update:ident, $wide_fetch:ident, $wide:ty, $wide_combine:expr)?) => {
+        kernel!(@ "avx2" $update, $fetch, $vector, $combine);
+        $(kernel!(@ "avx2,avx512f" $wide_update, $wide_fetch, $vector, $combine;
+            $wide, $wide_combine);)?
+        };
+        (@ $features:literal $update:ident, $fetch:ident, $vector:ty, $combine:expr
+        $(; $wide:ty, $wide_combine:expr)?) => {
         /// # Safety
         ///
         /// `len` bytes are mapped at `at` and readable at `from`, a multiple of [`super::LEAST`].
         /// The CPU has AVX2, and transactions for what is done at once.
-        #[target_feature(enable = "avx2")]
+        #[target_feature(enable = $features)]
         #[allow(unused_assignments, reason = "the last piece moves on as well")]
         unsafe fn $update(mut at: *mut u8, from: *const u8, mut len: usize, how: How) -> bool {
             let mut from = from.cast::<$vector>();
@@ -302,6 +372,10 @@ mod kernels {
             if !unsafe { begin(how) } {
                 return false;
             }
+            $(
+                let wide = $wide_combine;
+                combine_wide!($wide, wide, at from len);
+            )?
             combine_all!($vector, combine, at from len);
             // SAFETY: begun above.
             unsafe { end(how) };
@@ -311,7 +385,7 @@ mod kernels {
         /// # Safety
         ///
         /// As the one above; `into` takes as many bytes.
-        #[target_feature(enable = "avx2")]
+        #[target_feature(enable = $features)]
         #[allow(unused_assignments, reason = "the last piece moves on as well")]
         unsafe fn $fetch(
             mut at: *mut u8,
@@ -326,6 +400,10 @@ mod kernels {
             if !unsafe { begin(how) } {
                 return false;
             }
+            $(
+                let wide = $wide_combine;
+                combine_wide!($wide, wide, at from len, into);
+            )?
             combine_all!($vector, combine, at from len, into);
             // SAFETY: begun above.
             unsafe { end(how) };
@@ -348,10 +426,14 @@ mod kernels {
     }
 
     // What `BasicElement::combine` says of each lane.
-    kernel!(sum_f64, fetch_sum_f64, __m256d, |old, x| _mm256_add_pd(old, x));
-    kernel!(sum_f32, fetch_sum_f32, __m256, |old, x| _mm256_add_ps(old, x));
-    kernel!(prod_f64, fetch_prod_f64, __m256d, |old, x| _mm256_mul_pd(old, x));
-    kernel!(prod_f32, fetch_prod_f32, __m256, |old, x| _mm256_mul_ps(old, x));
+    kernel!(sum_f64, fetch_sum_f64, __m256d, |old, x| _mm256_add_pd(old, x),
+        wide wide_sum_f64, fetch_wide_sum_f64, __m512d, |old, x| _mm512_add_pd(old, x));
+    kernel!(sum_f32, fetch_sum_f32, __m256, |old, x| _mm256_add_ps(old, x),
+        wide wide_sum_f32, fetch_wide_sum_f32, __m512, |old, x| _mm512_add_ps(old, x));
+    kernel!(prod_f64, fetch_prod_f64, __m256d, |old, x| _mm256_mul_pd(old, x),
+        wide wide_prod_f64, fetch_wide_prod_f64, __m512d, |old, x| _mm512_mul_pd(old, x));
+    kernel!(prod_f32, fetch_prod_f32, __m256, |old, x| _mm256_mul_ps(old, x),
+        wide wide_prod_f32, fetch_wide_prod_f32, __m512, |old, x| _mm512_mul_ps(old, x));
     extreme!(min_f64, fetch_min_f64, __m256d, _CMP_LT_OQ, _mm256_and_pd,
         _mm256_cmp_pd _mm256_or_pd _mm256_blendv_pd);
     extreme!(max_f64, fetch_max_f64, __m256d, _CMP_GT_OQ, _mm256_andnot_pd,
@@ -372,11 +454,14 @@ mod kernels {
         let exchanged = _mm256_permute_ps::<0b10_11_00_01>(x);
         _mm256_addsub_ps(real, _mm256_mul_ps(_mm256_movehdup_ps(old), exchanged))
     });
-    kernel!(replace, fetch_replace, __m256d, |_, x| x);
+    kernel!(replace, fetch_replace, __m256d, |_, x| x,
+        wide wide_replace, fetch_wide_replace, __m512d, |_, x| x);
 
     // Integers; sums and products wrap.
-    kernel!(sum_i64, fetch_sum_i64, __m256i, |old, x| _mm256_add_epi64(old, x));
-    kernel!(sum_i32, fetch_sum_i32, __m256i, |old, x| _mm256_add_epi32(old, x));
+    kernel!(sum_i64, fetch_sum_i64, __m256i, |old, x| _mm256_add_epi64(old, x),
+        wide wide_sum_i64, fetch_wide_sum_i64, __m512i, |old, x| _mm512_add_epi64(old, x));
+    kernel!(sum_i32, fetch_sum_i32, __m256i, |old, x| _mm256_add_epi32(old, x),
+        wide wide_sum_i32, fetch_wide_sum_i32, __m512i, |old, x| _mm512_add_epi32(old, x));
     // Of the halves that make the lower 64 bits.
     kernel!(prod_i64, fetch_prod_i64, __m256i, |old, x| {
         let crossed = _mm256_add_epi64(
@@ -385,52 +470,62 @@ mod kernels {
         );
         _mm256_add_epi64(_mm256_mul_epu32(old, x), _mm256_slli_epi64::<32>(crossed))
     });
-    kernel!(prod_i32, fetch_prod_i32, __m256i, |old, x| _mm256_mullo_epi32(old, x));
-    kernel!(and, fetch_and, __m256i, |old, x| _mm256_and_si256(old, x));
-    kernel!(or, fetch_or, __m256i, |old, x| _mm256_or_si256(old, x));
-    kernel!(xor, fetch_xor, __m256i, |old, x| _mm256_xor_si256(old, x));
-    kernel!(min_i32, fetch_min_i32, __m256i, |old, x| _mm256_min_epi32(old, x));
-    kernel!(max_i32, fetch_max_i32, __m256i, |old, x| _mm256_max_epi32(old, x));
-    kernel!(min_u32, fetch_min_u32, __m256i, |old, x| _mm256_min_epu32(old, x));
-    kernel!(max_u32, fetch_max_u32, __m256i, |old, x| _mm256_max_epu32(old, x));
+    kernel!(prod_i32, fetch_prod_i32, __m256i, |old, x| _mm256_mullo_epi32(old, x),
+        wide wide_prod_i32, fetch_wide_prod_i32, __m512i, |old, x| _mm512_mullo_epi32(old, x));
+    kernel!(and, fetch_and, __m256i, |old, x| _mm256_and_si256(old, x),
+        wide wide_and, fetch_wide_and, __m512i, |old, x| _mm512_and_si512(old, x));
+    kernel!(or, fetch_or, __m256i, |old, x| _mm256_or_si256(old, x),
+        wide wide_or, fetch_wide_or, __m512i, |old, x| _mm512_or_si512(old, x));
+    kernel!(xor, fetch_xor, __m256i, |old, x| _mm256_xor_si256(old, x),
+        wide wide_xor, fetch_wide_xor, __m512i, |old, x| _mm512_xor_si512(old, x));
+    kernel!(min_i32, fetch_min_i32, __m256i, |old, x| _mm256_min_epi32(old, x),
+        wide wide_min_i32, fetch_wide_min_i32, __m512i, |old, x| _mm512_min_epi32(old, x));
+    kernel!(max_i32, fetch_max_i32, __m256i, |old, x| _mm256_max_epi32(old, x),
+        wide wide_max_i32, fetch_wide_max_i32, __m512i, |old, x| _mm512_max_epi32(old, x));
+    kernel!(min_u32, fetch_min_u32, __m256i, |old, x| _mm256_min_epu32(old, x),
+        wide wide_min_u32, fetch_wide_min_u32, __m512i, |old, x| _mm512_min_epu32(old, x));
+    kernel!(max_u32, fetch_max_u32, __m256i, |old, x| _mm256_max_epu32(old, x),
+        wide wide_max_u32, fetch_wide_max_u32, __m512i, |old, x| _mm512_max_epu32(old, x));
     kernel!(min_i64, fetch_min_i64, __m256i, |old, x| {
         _mm256_blendv_epi8(old, x, _mm256_cmpgt_epi64(old, x))
-    });
+    }, wide wide_min_i64, fetch_wide_min_i64, __m512i, |old, x| _mm512_min_epi64(old, x));
     kernel!(max_i64, fetch_max_i64, __m256i, |old, x| {
         _mm256_blendv_epi8(old, x, _mm256_cmpgt_epi64(x, old))
-    });
+    }, wide wide_max_i64, fetch_wide_max_i64, __m512i, |old, x| _mm512_max_epi64(old, x));
     // As of signed ones, whose upper bit is the other.
     kernel!(min_u64, fetch_min_u64, __m256i, |old, x| {
         let upper = _mm256_set1_epi64x(i64::MIN);
         let greater = _mm256_cmpgt_epi64(_mm256_xor_si256(old, upper), _mm256_xor_si256(x, upper));
         _mm256_blendv_epi8(old, x, greater)
-    });
+    }, wide wide_min_u64, fetch_wide_min_u64, __m512i, |old, x| _mm512_min_epu64(old, x));
     kernel!(max_u64, fetch_max_u64, __m256i, |old, x| {
         let upper = _mm256_set1_epi64x(i64::MIN);
         let greater = _mm256_cmpgt_epi64(_mm256_xor_si256(x, upper), _mm256_xor_si256(old, upper));
         _mm256_blendv_epi8(old, x, greater)
-    });
+    }, wide wide_max_u64, fetch_wide_max_u64, __m512i, |old, x| _mm512_max_epu64(old, x));
 
-    type Update = unsafe fn(*mut u8, *const u8, usize, How) -> bool;
-    type Fetch = unsafe fn(*mut u8, *const u8, *mut u8, usize, How) -> bool;
+    pub(super) type Update = unsafe fn(*mut u8, *const u8, usize, How) -> bool;
+    pub(super) type Fetch = unsafe fn(*mut u8, *const u8, *mut u8, usize, How) -> bool;
 
     /// The kernels of each type and operation that has some.
-    macro_rules! kernels { ($($basic:pat, $op:ident: $update:ident, $fetch:ident;)*) => {
-        const fn update_of(basic: BasicType, op: Op) -> Option<Update> {
+    macro_rules! kernels {
+        ($update_of:ident $fetch_of:ident
+        $($basic:pat, $op:ident: $update:ident, $fetch:ident;)*) => {
+        const fn $update_of(basic: BasicType, op: Op) -> Option<Update> {
             match (basic, op) {
                 $(($basic, Op::$op) => Some($update),)*
                 _ => None,
             }
         }
 
-        const fn fetch_of(basic: BasicType, op: Op) -> Option<Fetch> {
+        const fn $fetch_of(basic: BasicType, op: Op) -> Option<Fetch> {
             match (basic, op) {
                 $(($basic, Op::$op) => Some($fetch),)*
                 _ => None,
             }
         }
     } }
-    kernels! {
+    kernels! { update_of fetch_of
         BasicType::F64 | BasicType::COMPLEX_F64, Sum: sum_f64, fetch_sum_f64;
         BasicType::F32 | BasicType::COMPLEX_F32, Sum: sum_f32, fetch_sum_f32;
         BasicType::F64, Prod: prod_f64, fetch_prod_f64;
@@ -460,6 +555,32 @@ mod kernels {
         | BasicType::I64 | BasicType::U64 | BasicType::I32 | BasicType::U32, Replace:
             replace, fetch_replace;
     }
+    kernels! { wide_update_of wide_fetch_of
+        BasicType::F64 | BasicType::COMPLEX_F64, Sum: wide_sum_f64, fetch_wide_sum_f64;
+        BasicType::F32 | BasicType::COMPLEX_F32, Sum: wide_sum_f32, fetch_wide_sum_f32;
+        BasicType::F64, Prod: wide_prod_f64, fetch_wide_prod_f64;
+        BasicType::F32, Prod: wide_prod_f32, fetch_wide_prod_f32;
+        BasicType::I64 | BasicType::U64, Sum: wide_sum_i64, fetch_wide_sum_i64;
+        BasicType::I32 | BasicType::U32, Sum: wide_sum_i32, fetch_wide_sum_i32;
+        BasicType::I32 | BasicType::U32, Prod: wide_prod_i32, fetch_wide_prod_i32;
+        BasicType::I64, Min: wide_min_i64, fetch_wide_min_i64;
+        BasicType::I32, Min: wide_min_i32, fetch_wide_min_i32;
+        BasicType::U64, Min: wide_min_u64, fetch_wide_min_u64;
+        BasicType::U32, Min: wide_min_u32, fetch_wide_min_u32;
+        BasicType::I64, Max: wide_max_i64, fetch_wide_max_i64;
+        BasicType::I32, Max: wide_max_i32, fetch_wide_max_i32;
+        BasicType::U64, Max: wide_max_u64, fetch_wide_max_u64;
+        BasicType::U32, Max: wide_max_u32, fetch_wide_max_u32;
+        BasicType::I64 | BasicType::U64 | BasicType::I32 | BasicType::U32, BitAnd:
+            wide_and, fetch_wide_and;
+        BasicType::I64 | BasicType::U64 | BasicType::I32 | BasicType::U32, BitOr:
+            wide_or, fetch_wide_or;
+        BasicType::I64 | BasicType::U64 | BasicType::I32 | BasicType::U32, BitXor:
+            wide_xor, fetch_wide_xor;
+        BasicType::F64 | BasicType::F32 | BasicType::COMPLEX_F64 | BasicType::COMPLEX_F32
+        | BasicType::I64 | BasicType::U64 | BasicType::I32 | BasicType::U32, Replace:
+            wide_replace, fetch_wide_replace;
+    }
 
     /// By the code of the type, and the operation: one load finds a kernel.
     type Kernels<K> = [[Option<K>; Op::ALL.len()]; BasicType::ALL.len()];
@@ -485,11 +606,33 @@ mod kernels {
 
     static UPDATES: Kernels<Update> = table!(Update, update_of);
     static FETCHES: Kernels<Fetch> = table!(Fetch, fetch_of);
+    static WIDE_UPDATES: Kernels<Update> = table!(Update, wide_update_of);
+    static WIDE_FETCHES: Kernels<Fetch> = table!(Fetch, wide_fetch_of);
 
     #[inline(always)]
     fn find<K: Copy>(table: &Kernels<K>, basic: BasicType, op: Op) -> Option<K> {
         let kernel = *table.get(usize::from(basic.to_wire()))?.get(op as usize)?;
         kernel.filter(|_| is_x86_feature_detected!("avx2"))
+    }
+
+    /// As [`find`], in the table of wide ones where `len` bytes are worth them.
+    #[inline(always)]
+    fn find_for<K: Copy>(
+        len: usize,
+        [narrow, wide]: [&Kernels<K>; 2],
+        basic: BasicType,
+        op: Op,
+    ) -> Option<K> {
+        let is_wide = len >= WIDE_LEAST && has_wide();
+        let wide = if is_wide { find(wide, basic, op) } else { None };
+        wide.or_else(|| find(narrow, basic, op))
+    }
+
+    /// The kernels of an operation, narrow and wide.
+    #[cfg(test)]
+    pub(super) fn pairs(basic: BasicType, op: Op) -> [(Option<Update>, Option<Fetch>); 2] {
+        let (code, op) = (usize::from(basic.to_wire()), op as usize);
+        [(UPDATES[code][op], FETCHES[code][op]), (WIDE_UPDATES[code][op], WIDE_FETCHES[code][op])]
     }
 
     /// Whether there are kernels for that operation.
@@ -511,8 +654,9 @@ mod kernels {
         len: usize,
         how: How,
     ) -> bool {
-        let Some(kernel) = find(&UPDATES, basic, op) else { return false };
-        // SAFETY: forwarded to the caller; the CPU has AVX2.
+        let kernel = find_for(len, [&UPDATES, &WIDE_UPDATES], basic, op);
+        let Some(kernel) = kernel else { return false };
+        // SAFETY: forwarded to the caller; the CPU has what the kernel needs.
         unsafe { kernel(at, from, len, how) }
     }
 
@@ -529,146 +673,13 @@ mod kernels {
         len: usize,
         how: How,
     ) -> bool {
-        let Some(kernel) = find(&FETCHES, basic, op) else { return false };
-        // SAFETY: forwarded to the caller; the CPU has AVX2.
+        let kernel = find_for(len, [&FETCHES, &WIDE_FETCHES], basic, op);
+        let Some(kernel) = kernel else { return false };
+        // SAFETY: forwarded to the caller; the CPU has what the kernel needs.
         unsafe { kernel(at, from, into, len, how) }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::element::BasicElement;
-    use bytemuck::{cast_slice, cast_slice_mut};
-    use num_complex::Complex;
-
-    /// Each operation on arrays whose elements are drawn from `values`, against the definition.
-    fn check<E: BasicElement>(values: &[E], fused: &[Op]) {
-        let has_kernels = cfg!(all(target_arch = "x86_64", not(miri)));
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        let has_kernels = has_kernels && is_x86_feature_detected!("avx2");
-        let of = |i: usize| values[i % values.len()];
-        // Without kernels nothing is done, of any length.
-        let most = if has_kernels { 304 } else { 4 };
-        let counts = || (0..18).chain([100, 300, 303]).filter(|count| *count < most);
-        for op in Op::ALL {
-            for count in counts() {
-                for (skip, fetches) in [(0, false), (1, false), (0, true), (1, true)] {
-                    let mut window: Vec<E> = (0..count + 2).map(of).collect();
-                    let operands: Vec<E> =
-                        (0..count).map(|i| of(i / values.len() + 2 * i + 1)).collect();
-                    let (before, mut old) = (window.clone(), vec![E::zeroed(); count]);
-                    let bytes: &[u8] = cast_slice(&operands);
-                    let (at, result) =
-                        (window[skip..].as_mut_ptr().cast(), cast_slice_mut(&mut old));
-                    // SAFETY: as many elements lie behind `skip`.
-                    let done =
-                        unsafe { combine(at, E::BASIC, op, bytes, fetches.then_some(result)) };
-                    let expected = if has_kernels && fused.contains(&op) { bytes.len() } else { 0 };
-                    assert_eq!(done, expected, "{} of {count}", op.name());
-                    let done = done / size_of::<E>();
-                    let mut expected = before.clone();
-                    E::combine_all(op, &mut expected[skip..skip + done], &operands[..done]);
-                    let bytes = |elements: &[E]| cast_slice::<E, u8>(elements).to_vec();
-                    assert_eq!(bytes(&window), bytes(&expected), "{} of {count}", op.name());
-                    let fetched = if fetches { done } else { 0 };
-                    assert_eq!(bytes(&old[..fetched]), bytes(&before[skip..skip + fetched]));
-                    assert!(bytes(&old[fetched..]).iter().all(|byte| *byte == 0));
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn kernels_agree_with_the_definition() {
-        let real = [Op::Sum, Op::Prod, Op::Min, Op::Max, Op::Replace];
-        let other_nan = f64::from_bits(f64::NAN.to_bits() | 5);
-        let values =
-            [0.75, -3.0, 0.0, -0.0, f64::INFINITY, f64::NAN, 1e-310, -f64::INFINITY, other_nan];
-        // What a sum of two NaNs is, the language leaves open.
-        let numbers = &values[..5];
-        check(numbers, &real);
-        check(&numbers.iter().map(|value| *value as f32).collect::<Vec<_>>(), &real);
-        let one_nan = &values[..7];
-        check(one_nan, &real);
-        check(&one_nan.iter().map(|value| *value as f32).collect::<Vec<_>>(), &real);
-        let complex = [Op::Sum, Op::Prod, Op::Replace];
-        let pairs = |i: usize| (numbers[i % 4] + i as f64, numbers[(i + 2) % 4] - 0.5);
-        check(&(0..7).map(pairs).map(|(a, b)| Complex::new(a, b)).collect::<Vec<_>>(), &complex);
-        let narrow = |(a, b)| Complex::new(a as f32, b as f32);
-        check(&(0..7).map(pairs).map(narrow).collect::<Vec<_>>(), &complex);
-        check(&[1u16, 2, 0xffff], &[]);
-    }
-
-    #[test]
-    fn kernels_of_integers_agree_with_the_definition() {
-        let ops =
-            [Op::Sum, Op::Prod, Op::Min, Op::Max, Op::BitAnd, Op::BitOr, Op::BitXor, Op::Replace];
-        let odd = 0x9e37_79b9_7f4a_7c15u64;
-        let values = [0, 1, u64::MAX, 1 << 63, (1 << 63) - 1, odd, odd >> 31, 1 << 32, 1 << 31];
-        check(&values, &ops);
-        check(&values.map(u64::cast_signed), &ops);
-        let halves: Vec<u32> =
-            values.iter().flat_map(|it| [*it as u32, (*it >> 32) as u32]).collect();
-        check(&halves, &ops);
-        check(&halves.iter().map(|half| half.cast_signed()).collect::<Vec<_>>(), &ops);
-    }
-
-    /// Each operation that has kernels, of all lengths around those that are worth it.
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    #[test]
-    fn what_is_done_at_once_agrees_with_the_definition() {
-        let value = |i: usize| (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let lens = [56, 64, 72, 128, 500 * 8, AT_ONCE_MOST, AT_ONCE_MOST + 8];
-        for (op, len) in Op::ALL.into_iter().flat_map(|op| lens.map(|len| (op, len))) {
-            for fetches in [false, true] {
-                let before: Vec<u64> = (0..len / 8).map(value).collect();
-                let operands: Vec<u64> = (0..len / 8).map(|i| value(i + 99)).collect();
-                let (mut window, mut old) = (before.clone(), vec![0u64; len / 8]);
-                let result = fetches.then(|| cast_slice_mut(&mut old));
-                let (at, bytes) = (window.as_mut_ptr().cast(), cast_slice(&operands));
-                // SAFETY: as many elements are there.
-                let done = unsafe { combine_at_once(at, BasicType::U64, op, bytes, result) };
-                let most = if len < AT_ONCE_LEAST { 0 } else { len.min(AT_ONCE_MOST) };
-                assert!(done == 0 || done == most, "{} of {len}: {done}", op.name());
-                let mut expected = before.clone();
-                if done > 0 {
-                    u64::combine_all(op, &mut expected[..done / 8], &operands[..done / 8]);
-                }
-                assert_eq!(window, expected, "{} of {len}", op.name());
-                let fetched = if fetches { done / 8 } else { 0 };
-                assert_eq!(old[..fetched], before[..fetched]);
-                assert!(old[fetched..].iter().all(|old| *old == 0));
-            }
-        }
-    }
-
-    #[test]
-    fn minima_and_maxima_of_all_kinds_of_numbers() {
-        let nans = [f64::NAN, f64::from_bits(f64::NAN.to_bits() | 5), -f64::NAN];
-        let numbers = [0.0, -0.0, 1.5, -2.5, f64::INFINITY, -f64::INFINITY, 5e-324];
-        let all: Vec<f64> = nans.into_iter().chain(numbers).collect();
-        let narrow: Vec<f32> = all.iter().map(|value| *value as f32).collect();
-        for op in [Op::Min, Op::Max] {
-            for first in 0..all.len() {
-                for second in 0..all.len() {
-                    each_lane(op, all[first], all[second]);
-                    each_lane(op, narrow[first], narrow[second]);
-                }
-            }
-        }
-    }
-
-    fn each_lane<E: BasicElement>(op: Op, old: E, operand: E) {
-        let lanes = VECTOR / size_of::<E>();
-        let (mut window, operands) = (vec![old; lanes], vec![operand; lanes]);
-        let bytes: &[u8] = cast_slice(&operands);
-        // SAFETY: as many elements are there.
-        let done = unsafe { combine(window.as_mut_ptr().cast(), E::BASIC, op, bytes, None) };
-        if done > 0 {
-            let expected = vec![E::combine(op, old, operand); lanes];
-            let (found, expected): (&[u8], &[u8]) = (cast_slice(&window), cast_slice(&expected));
-            assert_eq!(found, expected, "{}", op.name());
-        }
-    }
-}
+#[path = "fused_tests.rs"]
+mod tests;

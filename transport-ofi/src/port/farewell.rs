@@ -1,19 +1,31 @@
-//! How ranks leave: each tells those that it has sent something how much that was, and hears from
-//! them that all has come (ADR 36).
+//! How ranks leave: each tells those that it has had to do with how much it has sent them, and
+//! hears from them that all has come (ADR 36).
 
 use super::{Leave, Missing, Peer, Port, lock};
 use crate::frame::Kind;
 use rma_core::transport::{PeerState, WorldRank};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+impl Peer {
+    /// Whether neither has sent the other a message of the core.
+    fn is_strange(&self) -> bool {
+        self.sent.load(Acquire) == 0 && self.came.load(Acquire) == 0
+    }
+
+    /// Whether it has said farewell: it leaves, and word of how follows.
+    pub(super) fn leaves(&self) -> bool {
+        self.of_all.load(Acquire) != u64::MAX
+    }
+}
+
 impl Port {
-    /// Tells peers that this rank leaves how many messages it sent them. Says whether all have
+    /// Tells peers that this rank leaves how many messages it sent them; also those that have only
+    /// sent it some, and may have more under way, which will not arrive. Says whether all have
     /// heard, or are gone.
     pub(crate) fn say_farewell(&self) -> bool {
         let mut all = true;
         for (rank, peer) in self.known() {
-            let sent = peer.sent.load(Acquire);
-            if sent == 0 || peer.heard.load(Acquire) {
+            if peer.is_strange() || peer.heard.load(Acquire) {
                 continue;
             }
             let is_gone = self.is_gone(rank);
@@ -22,17 +34,33 @@ impl Port {
             }
             all &= is_gone;
             if !peer.told.load(Acquire) {
-                // Where it sent something, the address is known. Its own goes along: the peer
-                // that answers may have left its launcher.
-                let Some(number) = peer.number.get() else { continue };
+                let sent = peer.sent.load(Acquire);
+                let number = match self.number(rank, &peer) {
+                    Ok(number) => number,
+                    // A launcher that answers no more does not say either how this rank leaves.
+                    Err(Missing::Unknown(_)) if sent == 0 => {
+                        peer.heard.store(true, Release);
+                        continue;
+                    }
+                    Err(_) => continue,
+                };
+                // Its own address goes along: the peer that answers may have left its launcher.
                 let parts = [&sent.to_le_bytes()[..], self.endpoint.address()];
-                match self.submit((rank, *number), &peer, Kind::Farewell, parts) {
+                match self.submit((rank, number), &peer, Kind::Farewell, parts) {
                     Ok(said) => peer.told.store(said, Release),
                     Err(failure) => self.lose(rank, failure),
                 }
             }
         }
         all
+    }
+
+    /// Whether a peer that is there has not said that all has come which this rank sent it.
+    pub(crate) fn is_owed(&self) -> bool {
+        self.known().into_iter().any(|(rank, peer)| {
+            let is_sent = peer.sent.load(Acquire) > 0;
+            is_sent && !peer.heard.load(Acquire) && !self.is_gone(rank)
+        })
     }
 
     /// False if it is to be tried again: a peer that cannot be told waits until it has enough.
@@ -104,7 +132,7 @@ impl Port {
         }
         for (_, peer) in self.known() {
             let has_left = peer.came.load(Acquire) == 0 || peer.answered.load(Acquire);
-            let has_heard = peer.sent.load(Acquire) == 0 || peer.heard.load(Acquire);
+            let has_heard = peer.is_strange() || peer.heard.load(Acquire);
             may_close &= has_left && has_heard;
         }
         Some(may_close)

@@ -23,7 +23,7 @@ pub(super) struct Block {
     /// What it executes.
     pub(super) instructions: Vec<String>,
     /// Blocks it continues with.
-    next: Vec<usize>,
+    pub(super) next: Vec<usize>,
     /// Symbols it calls or leaves for.
     calls: Vec<String>,
     /// It holds `ret`, or leaves for another function.
@@ -204,7 +204,7 @@ enum Visit {
     Done(Option<(usize, Option<usize>)>),
 }
 
-fn mnemonic(code: &str) -> &str {
+pub(super) fn mnemonic(code: &str) -> &str {
     code.split(' ').next().unwrap_or_default()
 }
 

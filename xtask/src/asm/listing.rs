@@ -21,13 +21,30 @@ pub(super) struct Function {
 }
 
 impl Function {
+    /// All functions.
+    pub(super) fn all(text: &str) -> Vec<Self> {
+        let mut all = Vec::<Self>::new();
+        let mut inside = false;
+        for line in text.lines() {
+            if let Some(symbol) = line.strip_suffix(':').filter(|label| is_symbol(label)) {
+                all.push(Self { symbol: symbol.into(), lines: Vec::new() });
+                inside = true;
+            } else if line.starts_with(".Lfunc_end") {
+                inside = false;
+            } else if let Some(last) = all.last_mut().filter(|_| inside) {
+                last.lines.extend(line.split(';').filter_map(parse));
+            }
+        }
+        all
+    }
+
     /// The one function whose mangled name ends in `name`, but for a hash or generic arguments.
     pub(super) fn find(text: &str, name: &str) -> Result<Self> {
         let mangled = format!("{}{name}", name.len());
         let symbols: Vec<&str> = text
             .lines()
             .filter_map(|line| line.strip_suffix(':'))
-            .filter(|label| !label.starts_with(['.', ' ', '\t']))
+            .filter(|label| is_symbol(label))
             .filter(|label| is_symbol_of(label, &mangled, name))
             .collect();
         let alias = || text.lines().find_map(|line| merged(line, &mangled, name));
@@ -44,6 +61,11 @@ impl Function {
             several => Err(format!("several functions {name}: {}", several.join(", ")).into()),
         }
     }
+}
+
+/// Whether a label is no local one.
+fn is_symbol(label: &str) -> bool {
+    !label.starts_with(['.', ' ', '\t']) && !label.starts_with(|first: char| first.is_ascii_digit())
 }
 
 fn is_symbol_of(label: &str, mangled: &str, name: &str) -> bool {

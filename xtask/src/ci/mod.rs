@@ -196,8 +196,8 @@ impl Place {
 
     fn command(&self, run: &Run) -> Command {
         let mut command = Command::new("timeout");
-        command.current_dir(&self.root).args(["--kill-after=10", self.limit, "cargo"]);
-        command.args(run.args.iter().map(|argument| self.expand(argument)));
+        command.current_dir(&self.root).args(["--kill-after=10", self.limit]);
+        command.args(run.words().map(|word| self.expand(word)));
         command.envs(run.env.iter().map(|(name, value)| (name, self.expand(value))));
         command
     }
@@ -227,8 +227,7 @@ fn clear(folder: &Path) -> io::Result<()> {
 fn show(run: &Run) -> String {
     let mut words: Vec<String> =
         run.env.iter().map(|(name, value)| format!("{name}='{value}'")).collect();
-    words.push("cargo".into());
-    words.extend(run.args.iter().map(|argument| argument.to_string()));
+    words.extend(run.words().map(str::to_owned));
     words.join(" ")
 }
 
@@ -365,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_command_that_fails_and_a_missing_tool_fail_their_step() {
-        let version = Run { args: &["--version"], env: &[], tests_at_least: 0 };
+        let version = Run { program: "cargo", args: &["--version"], env: &[], tests_at_least: 0 };
         let broken = Run { args: &["no-such-command"], ..version };
         let silent = Run { tests_at_least: 1, ..version };
         assert!(here().run(&version).is_ok());

@@ -28,10 +28,13 @@ pub(super) struct Need {
     pub(super) remedy: &'static str,
 }
 
-/// One run of cargo in the root of the workspace. Those that test crates of it name all of it
-/// (`--workspace`): with other features, what they stand on would be built once more.
+/// One run of cargo, or of what it has built, in the root of the workspace. Those that build or
+/// test crates of it name all of it (`--workspace`): with other features, what they stand on would
+/// be built once more.
 #[derive(Clone, Copy)]
 pub(super) struct Run {
+    /// What is run.
+    pub(super) program: &'static str,
     /// Arguments; `TARGET/` at the start of one stands for the target folder, `FRESH/` for an empty
     /// folder there.
     pub(super) args: &'static [&'static str],
@@ -42,7 +45,7 @@ pub(super) struct Run {
 }
 
 const fn cargo(args: &'static [&'static str]) -> Run {
-    Run { args, env: &[], tests_at_least: 0 }
+    Run { program: "cargo", args, env: &[], tests_at_least: 0 }
 }
 
 const fn step(name: &'static str, about: &'static str, runs: &'static [Run]) -> Step {
@@ -68,6 +71,11 @@ impl Step {
 }
 
 impl Run {
+    /// The program and its arguments.
+    pub(super) fn words(&self) -> impl Iterator<Item = &'static str> {
+        std::iter::once(self.program).chain(self.args.iter().copied())
+    }
+
     const fn env(self, env: &'static [(&'static str, &'static str)]) -> Self {
         Self { env, ..self }
     }
@@ -176,10 +184,7 @@ pub(super) const STEPS: &[Step] = &[
         "build",
         "something does not build",
         // Tests are not built with optimisation: only `test` runs them.
-        &[
-            cargo(&["build", "--release", "--workspace", "--lib", "--bins", "--examples"]),
-            cargo(&["build", "--release", "-p", "rma", "--no-default-features"]),
-        ],
+        &[cargo(&["build", "--release", "--workspace", "--lib", "--bins", "--examples"])],
     ),
     step(
         "test",
@@ -377,20 +382,20 @@ pub(super) const STEPS: &[Step] = &[
         "wordcount",
         "the main job of the README fails",
         &[
-            cargo(&["build", "--release", "--example", "wordcount"]),
             cargo(&[
-                "run",
+                "build",
                 "--release",
-                "-p",
-                "rma-launcher",
+                "--workspace",
                 "--bin",
                 "rma-run",
-                "--",
-                "-n",
-                "4",
-                "TARGET/release/examples/wordcount",
-                ".",
+                "--example",
+                "wordcount",
             ]),
+            Run {
+                program: "TARGET/release/rma-run",
+                args: &["-n", "4", "TARGET/release/examples/wordcount", "."],
+                ..cargo(&[])
+            },
         ],
     ),
     step(

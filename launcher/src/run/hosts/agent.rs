@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use super::super::bootstrap::{self, Plan};
 use super::super::driver::{Input, until};
 use super::super::input::{self, Fed, Feeds};
-use super::super::machine::{ENDING, Event, Exit};
+use super::super::machine::{ENDING, Event, Exit, PARTING_GRACE};
 use super::super::output::{Stream, receiver};
 use super::super::pmi::Pmi;
 use super::super::processes::Processes;
@@ -676,8 +676,8 @@ impl Agent {
             Input::Event(Event::Left { rank, failed, missed }) => {
                 Word::Left { rank, failed, missed }
             }
-            Input::Event(Event::Disconnected(rank)) => {
-                self.answers.remove(&rank);
+            // Once: when the connection has ended, or the rank a while ago.
+            Input::Event(Event::Disconnected(rank)) if self.answers.remove(&rank).is_some() => {
                 Word::Disconnected { rank }
             }
             Input::Event(Event::Exited { rank, exit }) => return self.exited(rank, exit),
@@ -751,6 +751,14 @@ impl Agent {
             Exit::Lost => return,
         };
         self.tell(&Word::Exited { rank, status: number.cast_unsigned(), by_signal });
+        if !by_signal && self.answers.contains_key(&rank) {
+            // What it has started may keep its connection open; what it said there is read before.
+            let sender = self.sender.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(PARTING_GRACE).await;
+                _ = sender.send(Input::Event(Event::Disconnected(rank)));
+            });
+        }
     }
 
     /// Looks after a rank that was started.

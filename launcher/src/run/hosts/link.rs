@@ -57,8 +57,6 @@ pub(super) const PARTING: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(in super::super) enum Said {
     Word(Word),
-    /// A rank has exited a while ago.
-    Parted(u32),
     /// Nothing more is said.
     Lost(String),
 }

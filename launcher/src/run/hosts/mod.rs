@@ -45,7 +45,7 @@ use self::tree::{Stem, Wires};
 use super::cpus::ranges;
 use super::driver::Input;
 use super::input::{Fed, Flow, Source};
-use super::machine::{Event, Exit, PARTING_GRACE};
+use super::machine::{Event, Exit};
 use super::processes::Processes;
 use super::program;
 use super::query::Seen;
@@ -318,11 +318,6 @@ impl Hosts {
         let word = match said {
             Said::Word(word) => word,
             Said::Lost(why) => return self.lost(host, why),
-            Said::Parted(rank) => {
-                let messages = self.rumours.parted(rank);
-                self.tell(messages);
-                return Vec::new();
-            }
         };
         let rank = match word {
             Word::Ready { cpus, address } => {
@@ -433,13 +428,6 @@ impl Hosts {
                 if by_signal {
                     let messages = self.rumours.gone(rank, crate::Fate::Failed);
                     self.tell(messages);
-                } else if let Some(inputs) = self.inputs.clone() {
-                    // It may have said how it leaves, which is on its way then.
-                    tokio::spawn(async move {
-                        tokio::time::sleep(PARTING_GRACE).await;
-                        // The driver is gone only when the job is over.
-                        let _ = inputs.send(Input::Host(host, Said::Parted(rank)));
-                    });
                 }
                 Event::Exited { rank, exit }
             }
@@ -776,17 +764,18 @@ mod tests {
         assert_eq!(hosts.seen(2), [Seen::default(), seen(8)]);
     }
 
-    #[tokio::test]
-    async fn a_rank_whose_connection_outlives_it_is_gone_for_other_hosts() {
-        let (mut hosts, [_a, mut b], mut inputs) = two([1, 1]);
+    /// Its agent says that its connection has ended a while after it has: word of how it left is
+    /// behind neither.
+    #[test]
+    fn a_rank_that_exits_is_gone_for_other_hosts_when_its_agent_says_so() {
+        let (mut hosts, [_a, mut b], _inputs) = two([1, 1]);
         for rank in 0..2 {
             hosts.hear(rank as usize, Said::Word(Word::Joined { rank }));
         }
         let exited = Word::Exited { rank: 0, status: 3, by_signal: false };
         assert_eq!(hosts.hear(0, Said::Word(exited)).len(), 1);
         assert!(b.try_recv().is_err(), "it may have said how it left");
-        let Some(Input::Host(0, said)) = inputs.recv().await else { panic!("no reminder") };
-        assert!(hosts.hear(0, said).is_empty());
+        hosts.hear(0, Said::Word(Word::Disconnected { rank: 0 }));
         let gone = FromLauncher::Gone { first: 0, count: 1, fate: crate::Fate::Failed };
         let message = SharedFrame::of(&gone).unwrap().message().to_vec();
         assert_eq!(b.try_recv().unwrap(), Order::Answer { ranks: vec![1], message });

@@ -195,7 +195,8 @@ impl Near {
         // pairs with the Acquire load of the rank that gives the collective block to another
         // communicator.
         collective_block.reads().fetch_add(1, Release);
-        read.map(|()| all)
+        // Ranks were at different meetings: all read that here, and none knows what comes next.
+        read.inspect_err(|_| self.set_next_window(NO_OBJECT)).map(|()| all)
     }
 
     pub(super) fn set_next_window(&self, id: u64) {

@@ -149,6 +149,8 @@ impl WindowBuilder<'_> {
         let (engine, rank) = (&self.comm.inner.engine, self.comm.rank());
         let failed = |error| WindowError::Allocate { rank, error };
         let block = SyncBlock::new(&engine.sync_blocks, &engine.transport).map_err(failed)?;
+        // As long as no rank knows of it.
+        block.set_left(true);
         let path = self.hints.path();
         let memory = match material {
             Material::User(contents) => Memory::of_user(engine, contents, path).map_err(failed),
@@ -168,6 +170,7 @@ impl WindowBuilder<'_> {
         });
         // No other rank knows of it yet.
         let data = served.inspect_err(|_| memory.unmake())?;
+        block.set_left(false);
         Ok(Made { memory, data, block })
     }
 

@@ -140,7 +140,8 @@ impl WindowBuilder<'_> {
                 (Rank(0), Some(_)) => self.comm.inner.engine.new_object_id(),
                 _ => NO_OBJECT,
             },
-            needed,
+            // What is made already is no part of what others find available.
+            needed: if share.is_made() { 0 } else { needed },
             available: room.0,
             extents,
             hints: self.hints.digest(),

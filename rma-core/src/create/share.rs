@@ -80,10 +80,14 @@ impl Share {
         Self { first, block, address, before, extents, ..share }
     }
 
+    /// Whether the part is there.
+    pub(super) fn is_made(&self) -> bool {
+        !matches!(self.extents, NOT_MADE | NOT_YET)
+    }
+
     /// Whether it is of that window, and of no more extents than the ranks agreed on.
     fn is_sound(&self, id: u64, most: u64) -> bool {
-        let is_number = !matches!(self.extents, NOT_MADE | NOT_YET);
-        self.id == id && (!is_number || u64::from(self.extents) <= most)
+        self.id == id && (!self.is_made() || u64::from(self.extents) <= most)
     }
 }
 

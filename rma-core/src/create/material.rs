@@ -242,7 +242,8 @@ impl WindowBuilder<'_> {
     /// The memory at rank 0 in which the parts of all ranks lie, `total` bytes.
     fn import_first(&self, told: &ToldOfPart, total: u64) -> Result<Box<dyn Mapped>, ImportError> {
         let first = self.comm.world_rank(Rank(0));
-        let all = self.comm.inner.engine.transport.shared.import(first, told.data.as_slice())?;
+        let all =
+            self.comm.inner.engine.transport.shared.import(first, told.extents().as_slice())?;
         if (all.mapping().len as u64) < total {
             Err(ImportError::Malformed(first))
         } else {

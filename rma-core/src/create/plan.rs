@@ -103,20 +103,8 @@ impl WindowBuilder<'_> {
         self.check_plan(wish, checked, all)
     }
 
-    /// As [`agree`](Self::agree), with what all have told at one meeting of window `id`.
-    pub(super) fn agree_on_told(
-        &mut self,
-        wish: &Wish,
-        checked: Result<(), WindowError>,
-        (id, told): (u64, &[Proposal]),
-    ) -> Result<Plan, WindowError> {
-        let plans = (0..).map(Rank).zip(told).map(|(rank, told)| Plan::of(rank, id, told));
-        let all = plans.reduce(Plan::join);
-        let own = || Plan::of(self.comm.rank(), id, &Proposal::zeroed());
-        self.check_plan(wish, checked, all.unwrap_or_else(own))
-    }
-
-    fn check_plan(
+    /// What all want, if that is a window.
+    pub(super) fn check_plan(
         &mut self,
         wish: &Wish,
         checked: Result<(), WindowError>,
@@ -211,16 +199,9 @@ impl WindowBuilder<'_> {
     }
 }
 
-impl Proposal {
-    /// Of the window after this one, if this is the first rank's.
-    pub(super) fn next(&self) -> u64 {
-        self.next
-    }
-}
-
 impl Plan {
     /// Of that rank alone.
-    fn of(rank: Rank, id: u64, told: &Proposal) -> Self {
+    pub(super) fn of(rank: Rank, id: u64, told: &Proposal) -> Self {
         let (rank, hints, flavor) = (u64::from(rank), told.hints, u64::from(told.flavor));
         let (size, unit) = (told.share.size, u64::from(told.share.disp_unit));
         Self {
@@ -244,7 +225,7 @@ impl Plan {
         }
     }
 
-    fn join(a: Self, b: Self) -> Self {
+    pub(super) fn join(a: Self, b: Self) -> Self {
         Self {
             id: if a.first < b.first { a.id } else { b.id },
             next: if a.first < b.first { a.next } else { b.next },

@@ -52,8 +52,8 @@ struct Further {
 pub(super) struct ToldOfPart {
     pub(super) rank: Rank,
     pub(super) share: Share,
-    /// All its extents.
-    pub(super) data: Extents,
+    /// Its extents behind the first.
+    further: Vec<Descriptor>,
 }
 
 impl Share {
@@ -92,9 +92,23 @@ impl Share {
 }
 
 impl ToldOfPart {
-    fn new((rank, share): (Rank, Share)) -> Self {
-        let first = (1..NOT_YET).contains(&share.extents).then_some(Descriptor(share.first));
-        Self { rank, share, data: first.map_or(Extents::None, Extents::One) }
+    fn new(rank: Rank, share: Share) -> Self {
+        Self { rank, share, further: Vec::new() }
+    }
+
+    /// Whether no other rank can map it.
+    fn stays(&self) -> bool {
+        !(1..NOT_YET).contains(&self.share.extents)
+    }
+
+    /// All its extents.
+    pub(super) fn extents(&self) -> Extents {
+        let first = Descriptor(self.share.first);
+        match self.further.as_slice() {
+            _ if self.stays() => Extents::None,
+            [] => Extents::One(first),
+            further => Extents::Several([&[first], further].concat()),
+        }
     }
 }
 
@@ -127,7 +141,14 @@ impl WindowBuilder<'_> {
         let share = Share::early(made.as_ref(), id, wish);
         let mine = self.proposal(wish, checked.is_ok(), share);
         let give_back = || made.iter().flatten().for_each(Made::give_back);
-        let told = self.comm.share_near(kind::PROPOSAL, mine).inspect_err(|error| {
+        let (mut all, mut shares) = (None, Vec::with_capacity(self.comm.size() as usize));
+        let each = |told: Proposal| {
+            let rank = Rank(shares.len() as u32);
+            let plan = Plan::of(rank, id, &told);
+            all = Some(all.map_or(plan, |all| Plan::join(all, plan)));
+            shares.push(ToldOfPart::new(rank, told.share));
+        };
+        self.comm.share_near_each(kind::PROPOSAL, mine, each).inspect_err(|error| {
             // All pass a meeting or none does: others wait for this rank with the same id, and
             // have not read what it told.
             if !matches!(error, CollectiveError::Malformed { .. }) {
@@ -135,20 +156,18 @@ impl WindowBuilder<'_> {
                 self.comm.set_next_window(id);
             }
         })?;
-        self.comm.set_next_window(told.first().map_or(NO_OBJECT, Proposal::next));
-        let plan = self.agree_on_told(wish, checked, (id, &told)).inspect_err(|error| {
+        // This rank is among them.
+        let all = all.unwrap_or_else(|| Plan::of(self.comm.rank(), NO_OBJECT, &mine));
+        self.comm.set_next_window(all.next);
+        let plan = self.check_plan(wish, checked, all).inspect_err(|error| {
             made.iter().flatten().for_each(|made| made.give_up(error));
         })?;
         let most = plan.extents.min(EXTENTS_MAX as u64);
-        let unsound = |(_, told): &(Rank, &Proposal)| !told.share.is_sound(id, most);
-        if let Some((rank, _)) = (0..).map(Rank).zip(&told).find(unsound) {
-            return Err(malformed(rank));
+        if let Some(told) = shares.iter().find(|told| !told.share.is_sound(id, most)) {
+            return Err(malformed(told.rank));
         }
-        let is_complete = told.iter().all(|told| told.share.extents != NOT_YET);
-        let shares = is_complete.then(|| {
-            (0..).map(Rank).zip(&told).map(|(rank, told)| (rank, told.share)).map(ToldOfPart::new)
-        });
-        Ok(MetOnce { plan, shares: shares.map(Iterator::collect), made })
+        let is_complete = shares.iter().all(|told| told.share.extents != NOT_YET);
+        Ok(MetOnce { plan, shares: is_complete.then_some(shares), made })
     }
 
     /// What the ranks of this node say, in rank order. Fails if a rank on another node has failed.
@@ -162,8 +181,12 @@ impl WindowBuilder<'_> {
         let (id, most) = (plan.id, plan.extents.min(EXTENTS_MAX as u64));
         let share = Share::new(mine.as_ref().ok(), id, wish);
         let near = self.comm.share_near(kind::SHARE, share)?;
-        let mut near: Vec<ToldOfPart> =
-            self.comm.near_ranks().zip(near).map(ToldOfPart::new).collect();
+        let mut near: Vec<ToldOfPart> = self
+            .comm
+            .near_ranks()
+            .zip(near)
+            .map(|(rank, told)| ToldOfPart::new(rank, told))
+            .collect();
         let unsound =
             |told: &&ToldOfPart| told.share.extents == NOT_YET || !told.share.is_sound(id, most);
         if let Some(told) = near.iter().find(unsound) {
@@ -209,7 +232,7 @@ impl WindowBuilder<'_> {
                 return Err(malformed(told.rank));
             }
             if (number + 1..NOT_YET).contains(&told.share.extents) {
-                told.data.push(Descriptor(further.data));
+                told.further.push(Descriptor(further.data));
             }
         }
         Ok(())
@@ -240,7 +263,7 @@ impl WindowBuilder<'_> {
         let shared = matches!(self.comm.inner.node, Node::Whole);
         let no = |path, why| Err(WindowError::NoPath { path, why });
         let engine = &self.comm.inner.engine;
-        let stays = shares.iter().any(|told| told.data.as_slice().is_empty());
+        let stays = shares.iter().any(ToldOfPart::stays);
         match path {
             PathHint::LoadStore if !shared => no("load_store", "ranks that do not share memory"),
             PathHint::LoadStore if flavor == Flavor::Dynamic => no("load_store", "attached memory"),
@@ -269,17 +292,17 @@ fn malformed(from: Rank) -> WindowError {
 /// What it takes to map the parts of those ranks. `needed`: bytes that each allocates, if these are
 /// directories.
 pub(super) fn peers(shares: &[ToldOfPart], material: &Material<'_>, needed: u64) -> Peers {
-    let one_piece = material.is_one_piece();
+    let one_piece = material.is_one_piece().then(|| shares.first()).flatten();
     let directory = matches!(material, Material::Directory).then_some(needed);
     let mut next = 0u64;
     let mut peer = |told: &ToldOfPart| {
         let (offset, share) = (next, &told.share);
         // Checked against the mapping where it is used: no peer is trusted to say what is true.
-        next = if one_piece { offset.saturating_add(share.size) } else { 0 };
-        let has = if one_piece { &shares[0] } else { told };
+        next = one_piece.map_or(0, |_| offset.saturating_add(share.size));
+        let has = one_piece.unwrap_or(told);
         PeerPart {
             owner: has.rank,
-            data: has.data.clone(),
+            data: has.extents(),
             offset,
             size: directory.unwrap_or(share.size),
             disp_unit: share.disp_unit,
@@ -320,7 +343,7 @@ mod tests {
     fn offsets_are_sums_that_do_not_wrap() {
         let share = |size| Share { size, address: 64, ..Share::zeroed() };
         let shares = [share(8), share(u64::MAX - 4), share(16), share(16)];
-        let told = |(rank, share)| ToldOfPart { rank, share, data: Extents::None };
+        let told = |(rank, share)| ToldOfPart::new(rank, share);
         let shares: Vec<ToldOfPart> = (0..).map(Rank).zip(shares).map(told).collect();
         let all = peers(&shares, &Material::OnePiece, 0);
         let all: Vec<_> = all.iter().map(|(_, peer)| peer).collect();

@@ -158,14 +158,6 @@ impl Extents {
             Self::Several(all) => all,
         }
     }
-
-    pub(crate) fn push(&mut self, next: Descriptor) {
-        match self {
-            Self::None => *self = Self::One(next),
-            Self::One(first) => *self = Self::Several(vec![*first, next]),
-            Self::Several(all) => all.push(next),
-        }
-    }
 }
 
 /// What it takes to map a part.

@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use rma::{RawPart, View};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use std::hint::black_box;
 use std::marker::PhantomData;
@@ -266,9 +266,13 @@ unsafe fn stream(to: *mut u8, from: *const u8, blocks: usize) {
 unsafe fn stream(_to: *mut u8, _from: *const u8, _blocks: usize) {}
 
 /// Makes a segment of so many bytes, maps it, and gives it up: what a window needs of the system.
-pub(crate) fn map_and_close(bytes: usize) -> std::io::Result<()> {
+/// `reserve`: takes all its pages before, as is done for a window, so that a shortage is no signal.
+pub(crate) fn map_and_close(bytes: usize, reserve: bool) -> std::io::Result<()> {
     let segment = memfd_create(c"rma-bench", MemfdFlags::CLOEXEC)?;
     ftruncate(&segment, bytes as u64)?;
+    if reserve {
+        fallocate(&segment, FallocateFlags::empty(), 0, bytes as u64)?;
+    }
     let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
     // SAFETY: a new mapping at an address that the kernel chooses.
     let at = unsafe { mmap(std::ptr::null_mut(), bytes, access, flags, &segment, 0) }?;

@@ -112,3 +112,21 @@ pub fn nothing_stays(universe: &Universe) {
     }
     unharmed(universe);
 }
+
+/// Ranks that have made a window before tell each other more at a time: what comes of errors is the
+/// same. S-B6 S-B7
+pub fn after_a_window(universe: &Universe) {
+    for case in [
+        size_overflow_of_one,
+        unit,
+        size_of_a_dynamic_one,
+        shortage_of_one,
+        crate::windows::flavors_differ,
+        crate::info::ranks_disagree,
+        crate::info::untrue,
+    ] {
+        unharmed(universe);
+        case(universe);
+        unharmed(universe);
+    }
+}

@@ -191,6 +191,38 @@ pub fn in_an_allocation(universe: &Universe) {
     expect_collective(error);
 }
 
+/// As [`in_an_allocation`], after a window that all have made and freed: ranks that know the id of
+/// the next one make their parts before they meet.
+pub fn in_a_later_allocation(universe: &Universe) {
+    let world = universe.world();
+    for _ in 0..2 {
+        words(world, 1).free().unwrap();
+    }
+    if is_victim(universe) {
+        die();
+    }
+    // Again and again: what was made in vain is given back.
+    for _ in 0..3 {
+        let error = world.window(1, 8).allocate().err().unwrap();
+        assert_eq!(error.class(), ErrorClass::ProcFailed);
+        let WindowError::Collective(error) = error else { panic!("{error}") };
+        expect_collective(error);
+    }
+}
+
+/// The others free a window.
+pub fn in_a_free(universe: &Universe) {
+    let window = words(universe.world(), 1);
+    if is_victim(universe) {
+        die();
+    }
+    let id = window.id().to_string();
+    let refused = window.free().unwrap_err();
+    assert!(refused.value.is_none(), "some may have freed it");
+    assert_eq!(refused.error.class(), ErrorClass::ProcFailed, "{}", refused.error);
+    says(&refused.error, &[&id]);
+}
+
 /// The others operate on the victim's part: what is told as complete is, and the rest fails.
 pub fn in_operations(universe: &Universe) {
     let world = universe.world();

@@ -59,6 +59,7 @@ macro_rules! suite {
                 several_epochs_at_once(3), created_and_freed(2), aligned(2), zeroed(2),
                 free_waits(3), flavors_differ(3), attributes(4), dropped_and_not_freed(3),
                 two_in_one_fence(3), dropped_memory_is_not_used_again(3),
+                small_and_large_by_turns(3),
             }
             info {
                 defaults(2), accepted(2), budgets(2), unknown_is_ignored(2),
@@ -231,6 +232,7 @@ macro_rules! suite {
             errors_window {
                 size_overflow(3), size_overflow_of_one(3), unit(3), shortage(3),
                 shortage_of_one(3), nothing_stays(2), size_of_a_dynamic_one(2),
+                after_a_window(3),
             }
             errors_collective {
                 no_such_root(3), lengths_differ(2), lengths_differ_in_place(2), counts(3),
@@ -263,7 +265,8 @@ macro_rules! suite {
             $crate::failing! { $harness;
                 in_a_barrier(4), in_a_timed_barrier(4), in_a_lock(3), in_a_fence(4),
                 in_a_collective(5), in_a_large_collective(5), holding_a_lock(3),
-                in_an_allocation(3), in_operations(3), in_large_operations(3),
+                in_an_allocation(3), in_a_later_allocation(3), in_a_free(3),
+                in_operations(3), in_large_operations(3),
                 in_a_start(3), in_an_exposure(4),
                 waiting_for_a_value(3),
             }

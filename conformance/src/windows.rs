@@ -239,6 +239,43 @@ pub fn free_waits(universe: &Universe) {
     }
 }
 
+/// Windows over one communicator, one after the other: what ranks can tell each other at once, and
+/// what takes them longer, because a part is large or made of something else. S-A2 S-B7
+pub fn small_and_large_by_turns(universe: &Universe) {
+    let world = universe.world().dup().unwrap();
+    let (me, ranks) = (world.rank(), u64::from(world.size()));
+    let large = 2 << 20;
+    let mut ids = Vec::new();
+    for round in 0..3 * ranks {
+        let is_large = |rank: u64| round % 3 == 1 && rank == round / 3;
+        let bytes = |rank: u64| if is_large(rank) { large } else { 8 * ranks };
+        let count = bytes(u64::from(me)) / 8;
+        let is_made = round % 3 == 2 && u64::from(me) == round / 3;
+        let window = match is_made {
+            true => world.window(count, 8).create(vec![0u64; count as usize]).map_err(drop),
+            // Flavors are the same everywhere.
+            false if round % 3 == 2 => {
+                world.window(count, 8).create(Box::from([0u64; 64])).map_err(drop)
+            }
+            false => world.window(count, 8).allocate().map_err(drop),
+        };
+        let window = window.unwrap();
+        let epoch = window.fence(Assert::NONE).unwrap();
+        for target in world.ranks() {
+            epoch.put(target, u64::from(me), &[round * 100 + u64::from(me)]).unwrap();
+        }
+        epoch.end().unwrap();
+        let mut got = vec![0u64; ranks as usize];
+        window.local().read(0, &mut got).unwrap();
+        assert_eq!(got, (0..ranks).map(|rank| round * 100 + rank).collect::<Vec<_>>());
+        ids.push(window.id().to_string());
+        window.free().unwrap();
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len() as u64, 3 * ranks, "each has an id of its own");
+}
+
 /// What held a window or a communicator together serves the next while some are late to leave.
 /// S-A6 S-A9
 pub fn left_late(universe: &Universe) {

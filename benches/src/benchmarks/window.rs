@@ -5,29 +5,48 @@ use crate::memory::{anonymous, resident, shared_of_machine};
 use crate::raw::map_and_close;
 use crate::record::Unit;
 use rma::{Communicator, Op};
+use std::time::Duration;
 
 const SMALL: usize = 4 << 10;
 const LARGE: usize = 1 << 20;
 const ROUNDS: usize = 51;
+/// So many windows of many ranks, one after the other, that these come to keep step.
+const MANY_BATCH: Duration = Duration::from_millis(20);
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let world = bench.world();
     bench.set_rounds(ROUNDS);
-    for (bytes, what) in [(SMALL, "4 KiB"), (LARGE, "1 MiB")] {
+    // Small parts lie in memory that the rank has already, large ones in pages taken for them.
+    let made = "a segment made, mapped and closed by each";
+    let reserved = "a segment made, its pages taken, mapped and closed by each";
+    for (bytes, what, limit) in [(SMALL, "4 KiB", made), (LARGE, "1 MiB", reserved)] {
         bench.together(
             row(format!("allocate + free, a window of {what}")),
             &mut |n| {
                 for _ in 0..n {
-                    world.window(bytes, 1).allocate()?.free()?;
+                    cycle(world, bytes)?;
                 }
                 Ok(())
             },
-            &mut [("a segment made, mapped and closed by each", &mut |n| {
-                Ok((0..n).try_for_each(|_| map_and_close(bytes))?)
+            &mut [(limit, &mut |n| {
+                Ok((0..n).try_for_each(|_| map_and_close(bytes, limit == reserved))?)
             })],
         )?;
     }
+    if world.size() > 2 {
+        // All must come when a window is made, and again when it is freed.
+        bench.set_batch(MANY_BATCH);
+        bench.together(
+            row("allocate + free again and again, a window of 4 KiB"),
+            &mut |n| (0..n).try_for_each(|_| cycle(world, SMALL)),
+            &mut [("two barriers", &mut |n| Ok((0..2 * n).try_for_each(|_| world.barrier())?))],
+        )?;
+    }
     Ok(())
+}
+
+fn cycle(world: &Communicator, bytes: usize) -> Result<()> {
+    Ok(world.window(bytes, 1).allocate()?.free()?)
 }
 
 /// What an unused window of 4 KiB costs in memory, from many that are open at the same time.

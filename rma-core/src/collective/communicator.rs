@@ -295,6 +295,11 @@ impl Communicator {
         self.near().filter(|near| near.has_slots())
     }
 
+    /// All ranks know the id of the next window, if they have a collective block.
+    pub(crate) fn set_next_window(&self, id: u64) {
+        self.collective_block().into_iter().for_each(|near| near.set_next_window(id));
+    }
+
     pub(crate) fn near(&self) -> Option<&Near> {
         self.inner.near.as_ref()
     }

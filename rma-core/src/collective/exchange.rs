@@ -198,17 +198,17 @@ impl<'a> Exchange<'a> {
     }
 
     /// As [`barrier`](Self::barrier), at which ranks tell each other what they pass on the
-    /// collective block that they have. Answers with that of all, in rank order. All pass it or
-    /// none, so that it can be repeated after an error.
+    /// collective block that they have. Hands over that of all, in rank order; what has come before
+    /// an error counts for nothing. All pass it or none, so that it can be repeated after an error.
     pub(crate) fn share<S: Pod>(
         self,
         near: &Near,
-        kind: u64,
-        mine: &S,
-    ) -> Result<Vec<S>, CollectiveError> {
-        let all = near.share(&self.comm.inner, &self.turn.shares, kind, mine)?;
+        told: (u64, &S),
+        each: impl FnMut(S),
+    ) -> Result<(), CollectiveError> {
+        near.share(&self.comm.inner, &self.turn.shares, told, each)?;
         self.turn.one_sided.store(0, Relaxed);
-        Ok(all)
+        Ok(())
     }
 
     /// Sends a payload to a rank; `round` tells payloads of one pair apart, below 256.

@@ -27,6 +27,7 @@ mod turn;
 pub use communicator::Communicator;
 pub(crate) use communicator::Inner;
 pub(crate) use contributions::Contributions;
+pub(crate) use near::Near;
 pub(crate) use node::Node;
 pub use reduction::Reduction;
 pub(crate) use turn::Turn;

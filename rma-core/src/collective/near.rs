@@ -9,6 +9,7 @@ use crate::engine::WaitError;
 use crate::error::CollectiveError;
 use crate::memory::control_block::{ControlBlock, FLAGS, SlotHead, SlotUse};
 use crate::memory::pool::{PeerBlock, SharedCollectiveBlock, SyncBlock};
+use crate::object::NO_OBJECT;
 use crate::protocol::message::{Head, Kind};
 use crate::rank::Rank;
 use crate::transport::Descriptor;
@@ -75,6 +76,9 @@ pub(crate) struct Near {
     collective_block: SharedCollectiveBlock,
     /// `None` where barriers are counted on the collective block.
     flags: Option<Flags>,
+    /// Of the next window over the communicator, which rank 0 has told when the last one was made;
+    /// [`NO_OBJECT`] before that, and while one is made. The same at all ranks.
+    next_window: AtomicU64,
 }
 
 impl Near {
@@ -86,7 +90,13 @@ impl Near {
         let collective_block = find_collective_block(comm)?;
         let crowded = comm.engine.transport.sleep.is_crowded();
         let flags = if crowded { None } else { Some(Flags::new(comm)?) };
-        Ok(Some(Self { collective_block, flags }))
+        Ok(Some(Self { collective_block, flags, next_window: AtomicU64::new(NO_OBJECT) }))
+    }
+
+    /// The id of the next window over the communicator, if all ranks know it already.
+    pub(crate) fn take_next_window(&self) -> Option<u64> {
+        // Ranks make windows over one communicator in one order, so that no thread races here.
+        Some(self.next_window.swap(NO_OBJECT, Relaxed)).filter(|id| *id != NO_OBJECT)
     }
 
     /// Waits until all ranks of `comm` are in the barrier that comes after `passed`.
@@ -119,17 +129,17 @@ impl Near {
         self.collective_block.get().has_slots()
     }
 
-    /// What each rank gives to the exchange that comes after `passed`, in rank order. `kind` stands
-    /// for the type.
+    /// Hands over what each rank gives to the exchange that comes after `passed`, in rank order;
+    /// what has come before an error counts for nothing. `kind` stands for the type.
     pub(crate) fn share<S: Pod>(
         &self,
         comm: &Inner,
         passed: &AtomicU64,
-        kind: u64,
-        mine: &S,
-    ) -> Result<Vec<S>, CollectiveError> {
+        (kind, mine): (u64, &S),
+        each: impl FnMut(S),
+    ) -> Result<(), CollectiveError> {
         let head = SlotHead { id: comm.id, slots: SlotUse::Told, kind };
-        self.exchange(comm, passed, head, comm.rank, mine)
+        self.exchange(comm, passed, head, (comm.rank, mine), each)
     }
 
     /// As [`share`](Self::share), of offers, in a meeting that may end for other reasons.
@@ -143,7 +153,10 @@ impl Near {
     where
         CollectiveError: From<M::Error>,
     {
-        self.exchange(meeting, passed, offers_of(comm), comm.rank, mine)
+        let mut all = Vec::with_capacity(meeting.size() as usize);
+        let mine = (comm.rank, mine);
+        self.exchange(meeting, passed, offers_of(comm), mine, |offer| all.push(offer))?;
+        Ok(all)
     }
 
     /// What a rank offers in the exchange that comes after `passed`, if it has come there.
@@ -162,9 +175,9 @@ impl Near {
         meeting: &M,
         passed: &AtomicU64,
         head: SlotHead,
-        rank: Rank,
-        mine: &S,
-    ) -> Result<Vec<S>, CollectiveError>
+        (rank, mine): (Rank, &S),
+        mut each: impl FnMut(S),
+    ) -> Result<(), CollectiveError>
     where
         CollectiveError: From<M::Error>,
     {
@@ -179,13 +192,16 @@ impl Near {
             let malformed = CollectiveError::Malformed { what: "an exchange", from: Rank(rank) };
             collective_block.read(head, count, Rank(rank)).ok_or(malformed)
         };
-        // Collected into a result, it would grow step by step.
-        let mut all = Vec::with_capacity(meeting.size() as usize);
-        let read = (0..meeting.size()).try_for_each(|rank| read(rank).map(|it| all.push(it)));
+        let read = (0..meeting.size()).try_for_each(|rank| read(rank).map(&mut each));
         // pairs with the Acquire load of the rank that gives the collective block to another
         // communicator.
         collective_block.reads().fetch_add(1, Release);
-        read.map(|()| all)
+        // Ranks were at different meetings: all read that here, and none knows what comes next.
+        read.inspect_err(|_| self.set_next_window(NO_OBJECT))
+    }
+
+    pub(super) fn set_next_window(&self, id: u64) {
+        self.next_window.store(id, Relaxed);
     }
 
     /// All ranks have it: others may have its words once this rank is done with it.

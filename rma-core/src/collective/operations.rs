@@ -188,21 +188,39 @@ impl Communicator {
     /// What the ranks of this node contribute, in rank order: one small element each, whose size is
     /// a multiple of 8. `kind` tells what is shared. **Collective.**
     pub(crate) fn share_near<E: Element>(&self, kind: u64, mine: E) -> Result<Vec<E>> {
+        // As long as it will be on one node: it does not grow step by step.
+        let mut all =
+            Vec::with_capacity(self.collective_block().map_or(0, |_| self.size() as usize));
+        self.share_near_each(kind, mine, |it| all.push(it))?;
+        Ok(all)
+    }
+
+    /// As [`share_near`](Self::share_near), and hands each over; what has come before an error
+    /// counts for nothing.
+    pub(crate) fn share_near_each<E: Element>(
+        &self,
+        kind: u64,
+        mine: E,
+        each: impl FnMut(E),
+    ) -> Result<()> {
         if let Some(near) = self.collective_block() {
-            return Exchange::start_barrier(self, "allgather")?.share(near, kind, &mine);
+            let exchange = Exchange::start_barrier(self, "allgather")?;
+            return exchange.share(near, (kind, &mine), each);
         }
         let runtime = self.runtime("allgather")?;
-        match &runtime.inner.node {
-            Node::Apart => Ok(vec![mine]),
-            Node::Whole => runtime.allgather(&[mine]),
+        let all = match &runtime.inner.node {
+            Node::Apart => vec![mine],
+            Node::Whole => runtime.allgather(&[mine])?,
             Node::One(node) => {
                 let exchange = Exchange::start(&runtime, "allgather")?;
                 let mut all = exchange.gather(node.order(), bytes_of(&mine))?;
                 all.resize(node.members().len() * size_of::<E>(), 0);
                 exchange.broadcast(node.order(), &mut all)?;
-                Ok(elements(&all))
+                elements(&all)
             }
-        }
+        };
+        all.into_iter().for_each(each);
+        Ok(())
     }
 
     /// Waits for all ranks, between such steps. **Collective.**
@@ -210,7 +228,7 @@ impl Communicator {
         match self.collective_block() {
             Some(near) => {
                 let exchange = Exchange::start_barrier(self, "barrier")?;
-                exchange.share(near, MEET, &0u64).map(drop)
+                exchange.share(near, (MEET, &0u64), drop)
             }
             None => self.runtime("barrier")?.barrier(),
         }
@@ -224,8 +242,11 @@ impl Communicator {
         combine: fn(E, E) -> E,
     ) -> Result<E> {
         if let Some(near) = self.collective_block() {
-            let all = Exchange::start_barrier(self, "allreduce")?.share(near, kind, &mine)?;
-            return Ok(all.into_iter().reduce(combine).unwrap_or(mine));
+            let exchange = Exchange::start_barrier(self, "allreduce")?;
+            let mut all = None;
+            let each = |it| all = Some(all.map_or(it, |all| combine(all, it)));
+            exchange.share(near, (kind, &mine), each)?;
+            return Ok(all.unwrap_or(mine));
         }
         let runtime = self.runtime("allreduce")?;
         let (exchange, mut total) = (Exchange::start(&runtime, "allreduce")?, [mine]);

@@ -115,7 +115,9 @@ impl WindowBuilder<'_> {
     fn targets(&self, peers: &Peers) -> Tables {
         let near = !self.is_apart() && !self.hints.path().is_far();
         let near = peers.all.iter().filter(|_| near);
-        Tables::new(peers.first, near.map(|peer| peer.as_ref().map(|peer| peer.disp_unit)))
+        let unit = |peer: &Option<PeerPart>| peer.as_ref().map(|peer| peer.disp_unit);
+        let units: Vec<Option<u32>> = near.map(unit).collect();
+        Tables::new(peers.first, &units)
     }
 
     /// Whether this rank shares memory with no rank, itself included.

@@ -2,7 +2,7 @@
 use crate::collective::Node;
 use crate::config::PathHint;
 use crate::create::WindowBuilder;
-use crate::create::plan::{Plan, Wish};
+use crate::create::plan::{LARGE, Plan, Wish};
 use crate::create::share::ToldOfPart;
 use crate::error::WindowError;
 use crate::memory::directory::DIRECTORY_BYTES;
@@ -85,9 +85,14 @@ impl Made {
     /// There will be no window. Unless a rank may think that there is one, all is given back.
     pub(super) fn give_up(&self, error: &WindowError) {
         if !matches!(error, WindowError::Collective(_)) {
-            self.memory.unmake();
-            self.block.set_left(true);
+            self.give_back();
         }
+    }
+
+    /// No rank will reach it.
+    pub(super) fn give_back(&self) {
+        self.memory.unmake();
+        self.block.set_left(true);
     }
 }
 
@@ -103,10 +108,50 @@ impl WindowBuilder<'_> {
         if !material.is_requested() {
             self.check_room(plan, wish)?;
         }
+        self.make_of(material, self.len(plan, material, wish) as usize, before)
+    }
+
+    /// The part, if this rank makes it before it knows what the others want: a small one, of memory
+    /// of its own. What is large is made when all ranks know that there is room for it.
+    pub(super) fn make_early(
+        &self,
+        material: &Material<'_>,
+        wish: &Wish,
+    ) -> Option<Result<Made, WindowError>> {
+        let own = match material {
+            Material::Zeros | Material::Directory | Material::User(Contents::Bytes(_)) => true,
+            Material::User(Contents::At(_) | Contents::On(_)) => false,
+            Material::OnePiece | Material::Requested | Material::RequestedOnePiece => false,
+        };
+        let is_early = own && wish.needed < LARGE;
+        is_early.then(|| self.make_of(material, wish.needed as usize, 0))
+    }
+
+    /// An early part, once it is known what the others want.
+    pub(super) fn keep_early(
+        &self,
+        made: Result<Made, WindowError>,
+        plan: &Plan,
+        wish: &Wish,
+    ) -> Result<Made, WindowError> {
+        let made = made?;
+        // Others may have told of theirs, but not of a window yet.
+        self.check_room(plan, wish).inspect_err(|_| made.give_back())?;
+        Ok(made)
+    }
+
+    fn make_of(
+        &self,
+        material: &Material<'_>,
+        len: usize,
+        before: u64,
+    ) -> Result<Made, WindowError> {
         let (engine, rank) = (&self.comm.inner.engine, self.comm.rank());
         let failed = |error| WindowError::Allocate { rank, error };
         let block = SyncBlock::new(&engine.sync_blocks, &engine.transport).map_err(failed)?;
-        let (path, len) = (self.hints.path(), self.len(plan, material, wish) as usize);
+        // As long as no rank knows of it.
+        block.set_left(true);
+        let path = self.hints.path();
         let memory = match material {
             Material::User(contents) => Memory::of_user(engine, contents, path).map_err(failed),
             // A part of no bytes lies on nothing.
@@ -125,11 +170,12 @@ impl WindowBuilder<'_> {
         });
         // No other rank knows of it yet.
         let data = served.inspect_err(|_| memory.unmake())?;
+        block.set_left(false);
         Ok(Made { memory, data, block })
     }
 
     /// Fails if there is not enough memory, at all ranks if that is of all. S-K8
-    fn check_room(&self, plan: &Plan, wish: &Wish) -> Result<(), WindowError> {
+    pub(super) fn check_room(&self, plan: &Plan, wish: &Wish) -> Result<(), WindowError> {
         let (available, limit) = wish.room;
         // Other nodes have memory of their own.
         let together = matches!(self.comm.inner.node, Node::Whole);
@@ -196,7 +242,8 @@ impl WindowBuilder<'_> {
     /// The memory at rank 0 in which the parts of all ranks lie, `total` bytes.
     fn import_first(&self, told: &ToldOfPart, total: u64) -> Result<Box<dyn Mapped>, ImportError> {
         let first = self.comm.world_rank(Rank(0));
-        let all = self.comm.inner.engine.transport.shared.import(first, told.data.as_slice())?;
+        let all =
+            self.comm.inner.engine.transport.shared.import(first, told.extents().as_slice())?;
         if (all.mapping().len as u64) < total {
             Err(ImportError::Malformed(first))
         } else {

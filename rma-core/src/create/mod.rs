@@ -22,6 +22,7 @@ use crate::object::Flavor;
 use crate::window::Window;
 use material::Material;
 use plan::Wish;
+use share::MetOnce;
 
 impl WindowBuilder<'_> {
     /// All ranks agree on whether there is a window, unless one fails or times out.
@@ -32,15 +33,35 @@ impl WindowBuilder<'_> {
         let (extents, room) = (material.extents(), self.room(needed));
         let durable = material.is_durable();
         let wish = Wish { flavor, size, disp_unit, needed, extents, durable, room };
-        let plan = self.agree(&wish, checked.map(drop))?;
-        // Before the shares are exchanged, after which peers may send messages of it.
-        let comm = self.comm.internal(plan.id);
-        let before = self.before(material, size)?;
-        let mine = self.make_part(&plan, material, &wish, before);
-        let requested = material
-            .is_requested()
-            .then(|| self.requested(self.len(&plan, material, &wish), before));
-        let shares = self.exchange(&mine, &plan, &wish, requested);
+        let checked = checked.map(drop);
+        // The window's own communicator is there before the shares are exchanged, after which peers
+        // may send messages of it.
+        let (comm, met) = match self.known_id() {
+            Some(id) => {
+                let comm = self.comm.internal(id);
+                (comm, self.meet_once((id, material), &wish, checked)?)
+            }
+            None => {
+                let plan = self.agree(&wish, checked)?;
+                (self.comm.internal(plan.id), MetOnce { plan, made: None, shares: None })
+            }
+        };
+        let MetOnce { plan, made, shares } = met;
+        let (mine, shares) = match (made, shares) {
+            (Some(mine), Some(shares)) => (mine, Ok(shares)),
+            (made, _) => {
+                let before = self.before(material, size)?;
+                let mine = match made {
+                    Some(made) => self.keep_early(made, &plan, &wish),
+                    None => self.make_part(&plan, material, &wish, before),
+                };
+                let requested = material
+                    .is_requested()
+                    .then(|| self.requested(self.len(&plan, material, &wish), before));
+                let shares = self.exchange(&mine, &plan, &wish, requested);
+                (mine, shares)
+            }
+        };
         let shares = shares.and_then(|shares| self.check_shares(flavor, shares));
         if let (Err(error), Ok(made)) = (&shares, &mine) {
             made.give_up(error);

@@ -1,6 +1,7 @@
 //! What the ranks agree on before any of them makes a part.
 use crate::config::{Hint, Hints};
 use crate::create::WindowBuilder;
+use crate::create::share::Share;
 use crate::element::Op;
 use crate::error::{CollectiveError, WindowError};
 use crate::object::{Flavor, NO_OBJECT};
@@ -9,7 +10,7 @@ use crate::window::kind;
 use bytemuck::{Pod, Zeroable};
 
 /// Parts of at least this many bytes are worth asking how much memory there is.
-const LARGE: u64 = 1 << 20;
+pub(super) const LARGE: u64 = 1 << 20;
 /// No rank.
 pub(super) const NO_RANK: u64 = u64::MAX;
 
@@ -35,6 +36,8 @@ pub(super) struct Wish {
 pub(super) struct Plan {
     /// Of the window; the first rank chooses.
     pub(super) id: u64,
+    /// Of the window after this one, as `id`.
+    pub(super) next: u64,
     /// The first rank of those whose plan this is.
     first: u64,
     pub(super) total: u64,
@@ -59,6 +62,23 @@ pub(super) struct Plan {
     flavor_max: u64,
 }
 
+/// What a rank tells the others of what it wants; its size and unit are in its share.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Proposal {
+    /// For the window after this one.
+    next: u64,
+    needed: u64,
+    available: u64,
+    extents: u64,
+    hints: u64,
+    flavor: u32,
+    durable: u16,
+    /// Whether its arguments are right, 1 for yes.
+    valid: u16,
+    pub(super) share: Share,
+}
+
 /// Bytes that a rank can have, and which of its limits says so.
 pub(super) type PartRoom = (u64, &'static str);
 
@@ -75,7 +95,21 @@ impl WindowBuilder<'_> {
         wish: &Wish,
         checked: Result<(), WindowError>,
     ) -> Result<Plan, WindowError> {
-        let all = self.comm.agree(kind::PLAN, self.plan(wish, checked.is_ok()), Plan::join)?;
+        let id = self.comm.inner.engine.new_object_id();
+        let share = Share::new(None, NO_OBJECT, wish);
+        let mine = self.proposal(wish, checked.is_ok(), share);
+        let all = self.comm.agree(kind::PLAN, Plan::of(self.comm.rank(), id, &mine), Plan::join)?;
+        self.comm.set_next_window(all.next);
+        self.check_plan(wish, checked, all)
+    }
+
+    /// What all want, if that is a window.
+    pub(super) fn check_plan(
+        &mut self,
+        wish: &Wish,
+        checked: Result<(), WindowError>,
+        all: Plan,
+    ) -> Result<Plan, WindowError> {
         all.check(wish.flavor)?;
         checked?;
         if all.wrong != NO_RANK {
@@ -86,27 +120,23 @@ impl WindowBuilder<'_> {
     }
 
     /// This rank's.
-    fn plan(&self, wish: &Wish, valid: bool) -> Plan {
-        let Wish { flavor, size, disp_unit, needed, extents, durable, room } = *wish;
-        let (flavor, unit, hints) = (flavor as u64, u64::from(disp_unit), self.hints.digest());
-        let rank = u64::from(self.comm.rank());
-        Plan {
-            id: self.comm.inner.engine.new_object_id(),
-            first: rank,
-            total: needed,
+    pub(super) fn proposal(&self, wish: &Wish, valid: bool, share: Share) -> Proposal {
+        let Wish { flavor, needed, extents, durable, room, .. } = *wish;
+        Proposal {
+            // That of the first rank counts, where ranks can meet once.
+            next: match (self.comm.rank(), self.comm.collective_block()) {
+                (Rank(0), Some(_)) => self.comm.inner.engine.new_object_id(),
+                _ => NO_OBJECT,
+            },
+            // What is made already is no part of what others find available.
+            needed: if share.is_made() { 0 } else { needed },
             available: room.0,
-            shortest: rank,
             extents,
-            durable: u64::from(durable),
-            size_min: size,
-            size_max: size,
-            unit_min: unit,
-            unit_max: unit,
-            wrong: if valid { NO_RANK } else { rank },
-            hints_min: hints,
-            hints_max: hints,
-            flavor_min: flavor,
-            flavor_max: flavor,
+            hints: self.hints.digest(),
+            flavor: flavor as u32,
+            durable: u16::from(durable),
+            valid: u16::from(valid),
+            share,
         }
     }
 
@@ -170,9 +200,35 @@ impl WindowBuilder<'_> {
 }
 
 impl Plan {
-    fn join(a: Self, b: Self) -> Self {
+    /// Of that rank alone.
+    pub(super) fn of(rank: Rank, id: u64, told: &Proposal) -> Self {
+        let (rank, hints, flavor) = (u64::from(rank), told.hints, u64::from(told.flavor));
+        let (size, unit) = (told.share.size, u64::from(told.share.disp_unit));
+        Self {
+            id,
+            next: told.next,
+            first: rank,
+            total: told.needed,
+            available: told.available,
+            shortest: rank,
+            extents: told.extents,
+            durable: u64::from(told.durable),
+            size_min: size,
+            size_max: size,
+            unit_min: unit,
+            unit_max: unit,
+            wrong: if told.valid == 1 { NO_RANK } else { rank },
+            hints_min: hints,
+            hints_max: hints,
+            flavor_min: flavor,
+            flavor_max: flavor,
+        }
+    }
+
+    pub(super) fn join(a: Self, b: Self) -> Self {
         Self {
             id: if a.first < b.first { a.id } else { b.id },
+            next: if a.first < b.first { a.next } else { b.next },
             first: a.first.min(b.first),
             total: a.total.saturating_add(b.total),
             available: a.available.min(b.available),

@@ -1,12 +1,12 @@
 //! What the ranks of a node tell each other of their parts.
-use crate::collective::Node;
+use crate::collective::{Near, Node};
 use crate::config::{Hint, PathHint, RequestedPart};
 use crate::create::WindowBuilder;
 use crate::create::material::{Made, Material};
-use crate::create::plan::{NO_RANK, Plan, Wish};
+use crate::create::plan::{NO_RANK, Plan, Proposal, Wish};
 use crate::error::{CollectiveError, WindowError};
 use crate::memory::control_block::Agreement;
-use crate::object::Flavor;
+use crate::object::{Flavor, NO_OBJECT};
 use crate::rank::Rank;
 use crate::transport::{Descriptor, EXTENTS_MAX};
 use crate::window::{BeforeFirst, Extents, Pages, PeerPart, Peers, kind};
@@ -21,20 +21,23 @@ pub(super) struct Share {
     /// How to map its first extent.
     first: [u8; Descriptor::LEN],
     block: [u8; Descriptor::LEN],
-    size: u64,
+    pub(super) size: u64,
     /// Where the part lies in this process.
     address: u64,
     /// What is counted in the block already.
     pub(super) before: BeforeFirst,
-    disp_unit: u32,
-    /// Extents to map, none if the part stays where its user put it; or [`NOT_MADE`].
+    pub(super) disp_unit: u32,
+    /// Extents to map, none if the part stays where its user put it; or [`NOT_MADE`], or
+    /// [`NOT_YET`].
     extents: u32,
     /// Of the window: a rank that makes several at the same time may be at another.
     id: u64,
 }
 
-/// Instead of a number of extents.
+/// Instead of a number of extents: there was no making it.
 const NOT_MADE: u32 = u32::MAX;
+/// Instead of a number of extents: the rank makes it when it knows what the others want.
+const NOT_YET: u32 = u32::MAX - 1;
 
 /// A further extent of a part.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
@@ -49,12 +52,18 @@ struct Further {
 pub(super) struct ToldOfPart {
     pub(super) rank: Rank,
     pub(super) share: Share,
-    /// All its extents.
-    pub(super) data: Extents,
+    /// Its extents behind the first.
+    further: Vec<Descriptor>,
 }
 
 impl Share {
-    fn new(mine: Option<&Made>, id: u64, wish: &Wish) -> Self {
+    /// As [`new`](Self::new), of a part that is made later if there is none.
+    pub(super) fn early(mine: Option<&Result<Made, WindowError>>, id: u64, wish: &Wish) -> Self {
+        let share = Self::new(mine.and_then(|made| made.as_ref().ok()), id, wish);
+        Self { extents: if mine.is_some() { share.extents } else { NOT_YET }, ..share }
+    }
+
+    pub(super) fn new(mine: Option<&Made>, id: u64, wish: &Wish) -> Self {
         let Wish { size, disp_unit, .. } = *wish;
         let share = Self { id, size, disp_unit, extents: NOT_MADE, ..Self::zeroed() };
         let Some(Made { memory, data, block }) = mine else { return share };
@@ -71,13 +80,96 @@ impl Share {
         Self { first, block, address, before, extents, ..share }
     }
 
+    /// Whether the part is there.
+    pub(super) fn is_made(&self) -> bool {
+        !matches!(self.extents, NOT_MADE | NOT_YET)
+    }
+
     /// Whether it is of that window, and of no more extents than the ranks agreed on.
     fn is_sound(&self, id: u64, most: u64) -> bool {
-        self.id == id && (self.extents == NOT_MADE || u64::from(self.extents) <= most)
+        self.id == id && (!self.is_made() || u64::from(self.extents) <= most)
     }
 }
 
+impl ToldOfPart {
+    fn new(rank: Rank, share: Share) -> Self {
+        Self { rank, share, further: Vec::new() }
+    }
+
+    /// Whether no other rank can map it.
+    fn stays(&self) -> bool {
+        !(1..NOT_YET).contains(&self.share.extents)
+    }
+
+    /// All its extents.
+    pub(super) fn extents(&self) -> Extents {
+        let first = Descriptor(self.share.first);
+        match self.further.as_slice() {
+            _ if self.stays() => Extents::None,
+            [] => Extents::One(first),
+            further => Extents::Several([&[first], further].concat()),
+        }
+    }
+}
+
+/// What a rank knows after [one meeting](WindowBuilder::meet_once).
+pub(super) struct MetOnce {
+    pub(super) plan: Plan,
+    /// This rank's part, if it made it before.
+    pub(super) made: Option<Result<Made, WindowError>>,
+    /// What all said of theirs, if all have made them or failed.
+    pub(super) shares: Option<Vec<ToldOfPart>>,
+}
+
 impl WindowBuilder<'_> {
+    /// The id of the window, if it is known before the ranks meet, and what they tell each other
+    /// then fits one meeting.
+    pub(super) fn known_id(&self) -> Option<u64> {
+        self.comm.collective_block().and_then(Near::take_next_window)
+    }
+
+    /// Does at one meeting what takes two where parts are large, or made of something that not all
+    /// have: agrees on a plan, and exchanges what ranks say of parts that they have made already.
+    /// What was made for no window is given back. S-B7
+    pub(super) fn meet_once(
+        &mut self,
+        (id, material): (u64, &Material<'_>),
+        wish: &Wish,
+        checked: Result<(), WindowError>,
+    ) -> Result<MetOnce, WindowError> {
+        let made = checked.is_ok().then(|| self.make_early(material, wish)).flatten();
+        let share = Share::early(made.as_ref(), id, wish);
+        let mine = self.proposal(wish, checked.is_ok(), share);
+        let give_back = || made.iter().flatten().for_each(Made::give_back);
+        let (mut all, mut shares) = (None, Vec::with_capacity(self.comm.size() as usize));
+        let each = |told: Proposal| {
+            let rank = Rank(shares.len() as u32);
+            let plan = Plan::of(rank, id, &told);
+            all = Some(all.map_or(plan, |all| Plan::join(all, plan)));
+            shares.push(ToldOfPart::new(rank, told.share));
+        };
+        self.comm.share_near_each(kind::PROPOSAL, mine, each).inspect_err(|error| {
+            // All pass a meeting or none does: others wait for this rank with the same id, and
+            // have not read what it told.
+            if !matches!(error, CollectiveError::Malformed { .. }) {
+                give_back();
+                self.comm.set_next_window(id);
+            }
+        })?;
+        // This rank is among them.
+        let all = all.unwrap_or_else(|| Plan::of(self.comm.rank(), NO_OBJECT, &mine));
+        self.comm.set_next_window(all.next);
+        let plan = self.check_plan(wish, checked, all).inspect_err(|error| {
+            made.iter().flatten().for_each(|made| made.give_up(error));
+        })?;
+        let most = plan.extents.min(EXTENTS_MAX as u64);
+        if let Some(told) = shares.iter().find(|told| !told.share.is_sound(id, most)) {
+            return Err(malformed(told.rank));
+        }
+        let is_complete = shares.iter().all(|told| told.share.extents != NOT_YET);
+        Ok(MetOnce { plan, shares: is_complete.then_some(shares), made })
+    }
+
     /// What the ranks of this node say, in rank order. Fails if a rank on another node has failed.
     pub(super) fn exchange(
         &self,
@@ -89,12 +181,15 @@ impl WindowBuilder<'_> {
         let (id, most) = (plan.id, plan.extents.min(EXTENTS_MAX as u64));
         let share = Share::new(mine.as_ref().ok(), id, wish);
         let near = self.comm.share_near(kind::SHARE, share)?;
-        let told = |(rank, share): (Rank, Share)| {
-            let first = (1..NOT_MADE).contains(&share.extents).then_some(Descriptor(share.first));
-            ToldOfPart { rank, share, data: first.map_or(Extents::None, Extents::One) }
-        };
-        let mut near: Vec<ToldOfPart> = self.comm.near_ranks().zip(near).map(told).collect();
-        if let Some(told) = near.iter().find(|told| !told.share.is_sound(id, most)) {
+        let mut near: Vec<ToldOfPart> = self
+            .comm
+            .near_ranks()
+            .zip(near)
+            .map(|(rank, told)| ToldOfPart::new(rank, told))
+            .collect();
+        let unsound =
+            |told: &&ToldOfPart| told.share.extents == NOT_YET || !told.share.is_sound(id, most);
+        if let Some(told) = near.iter().find(unsound) {
             return Err(malformed(told.rank));
         }
         for number in 1..most as u32 {
@@ -136,8 +231,8 @@ impl WindowBuilder<'_> {
             if further.id != id {
                 return Err(malformed(told.rank));
             }
-            if (number + 1..NOT_MADE).contains(&told.share.extents) {
-                told.data.push(Descriptor(further.data));
+            if (number + 1..NOT_YET).contains(&told.share.extents) {
+                told.further.push(Descriptor(further.data));
             }
         }
         Ok(())
@@ -168,7 +263,7 @@ impl WindowBuilder<'_> {
         let shared = matches!(self.comm.inner.node, Node::Whole);
         let no = |path, why| Err(WindowError::NoPath { path, why });
         let engine = &self.comm.inner.engine;
-        let stays = shares.iter().any(|told| told.data.as_slice().is_empty());
+        let stays = shares.iter().any(ToldOfPart::stays);
         match path {
             PathHint::LoadStore if !shared => no("load_store", "ranks that do not share memory"),
             PathHint::LoadStore if flavor == Flavor::Dynamic => no("load_store", "attached memory"),
@@ -197,17 +292,17 @@ fn malformed(from: Rank) -> WindowError {
 /// What it takes to map the parts of those ranks. `needed`: bytes that each allocates, if these are
 /// directories.
 pub(super) fn peers(shares: &[ToldOfPart], material: &Material<'_>, needed: u64) -> Peers {
-    let one_piece = material.is_one_piece();
+    let one_piece = material.is_one_piece().then(|| shares.first()).flatten();
     let directory = matches!(material, Material::Directory).then_some(needed);
     let mut next = 0u64;
     let mut peer = |told: &ToldOfPart| {
         let (offset, share) = (next, &told.share);
         // Checked against the mapping where it is used: no peer is trusted to say what is true.
-        next = if one_piece { offset.saturating_add(share.size) } else { 0 };
-        let has = if one_piece { &shares[0] } else { told };
+        next = one_piece.map_or(0, |_| offset.saturating_add(share.size));
+        let has = one_piece.unwrap_or(told);
         PeerPart {
             owner: has.rank,
-            data: has.data.clone(),
+            data: has.extents(),
             offset,
             size: directory.unwrap_or(share.size),
             disp_unit: share.disp_unit,
@@ -238,8 +333,8 @@ mod tests {
     #[test]
     fn shares_are_held_against_the_plan() {
         let sound = |id, extents| Share { id, extents, ..Share::zeroed() }.is_sound(7, 3);
-        assert!([0, 1, 3, NOT_MADE].into_iter().all(|extents| sound(7, extents)));
-        assert!([4, 64, NOT_MADE - 1].into_iter().all(|extents| !sound(7, extents)));
+        assert!([0, 1, 3, NOT_MADE, NOT_YET].into_iter().all(|extents| sound(7, extents)));
+        assert!([4, 64, NOT_YET - 1].into_iter().all(|extents| !sound(7, extents)));
         assert!(!sound(8, 1) && !sound(8, NOT_MADE));
     }
 
@@ -248,7 +343,7 @@ mod tests {
     fn offsets_are_sums_that_do_not_wrap() {
         let share = |size| Share { size, address: 64, ..Share::zeroed() };
         let shares = [share(8), share(u64::MAX - 4), share(16), share(16)];
-        let told = |(rank, share)| ToldOfPart { rank, share, data: Extents::None };
+        let told = |(rank, share)| ToldOfPart::new(rank, share);
         let shares: Vec<ToldOfPart> = (0..).map(Rank).zip(shares).map(told).collect();
         let all = peers(&shares, &Material::OnePiece, 0);
         let all: Vec<_> = all.iter().map(|(_, peer)| peer).collect();

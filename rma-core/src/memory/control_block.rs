@@ -179,7 +179,7 @@ impl<'a> ControlBlock<'a> {
 /// Ranks of a communicator that have slots on its collective block.
 const SLOT_RANKS: u32 = 256;
 /// Words of a slot: what it holds, then what a rank tells all others at once.
-const SLOT_WORDS: usize = 24;
+const SLOT_WORDS: usize = 32;
 const HEAD_WORDS: usize = 2;
 const SLOT_BYTES: usize = SLOT_WORDS * 8;
 /// Behind the word of the arrivals, those of exchanges of each [`SlotUse`]. The line of the reads,

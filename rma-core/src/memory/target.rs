@@ -10,6 +10,7 @@ use crate::layout::Row;
 use crate::memory::accumulate::Integers;
 use crate::memory::control_block::ControlBlock;
 use crate::rank::Rank;
+use core::iter;
 use core::marker::PhantomData;
 use core::ops::Deref;
 use core::ptr::{NonNull, null_mut};
@@ -165,16 +166,12 @@ impl<'w> Table<'w> {
 }
 
 impl Targets {
-    fn new(first: Rank, units: impl Iterator<Item = Option<u32>> + Clone, permit: Permit) -> Self {
-        let entry = |unit: Option<u32>| Target::new(0, unit.unwrap_or(FAR), held::NOT);
-        let count = units.clone().count();
-        let head = Target::head(count as u64, first, permit);
-        let mut entries = Vec::with_capacity(count + 1);
-        entries.push(head);
-        entries.extend(units.map(entry));
+    fn new(first: Rank, units: &[Option<u32>], permit: Permit) -> Self {
+        let entry = |unit: &Option<u32>| Target::new(0, unit.unwrap_or(FAR), held::NOT);
         // Of all there are, which is what the head says.
-        assert_eq!(entries.len(), count + 1, "an iterator of two lengths");
-        Self { entries: entries.into(), first: first.0 }
+        let head = Target::head(units.len() as u64, first, permit);
+        let entries = iter::once(head).chain(units.iter().map(entry)).collect();
+        Self { entries, first: first.0 }
     }
 
     #[inline(always)]
@@ -227,10 +224,10 @@ impl Targets {
 
 impl Tables {
     /// Of the displacement units from that rank on; `None` for a far one.
-    pub(crate) fn new(first: Rank, units: impl Iterator<Item = Option<u32>> + Clone) -> Self {
+    pub(crate) fn new(first: Rank, units: &[Option<u32>]) -> Self {
         Self {
-            all: Targets::new(first, units.clone(), Permit::All),
-            started: Targets::new(first, units.clone(), Permit::Started),
+            all: Targets::new(first, units, Permit::All),
+            started: Targets::new(first, units, Permit::Started),
             locked: Targets::new(first, units, Permit::Locked),
         }
     }
@@ -583,7 +580,7 @@ mod tests {
     #[test]
     fn spans_stay_inside_the_part() {
         let mut memory = [0u64; 4];
-        let targets = Targets::new(Rank(0), [Some(8)].into_iter(), Permit::All);
+        let targets = Targets::new(Rank(0), &[Some(8)], Permit::All);
         let target = targets.get(Rank(0)).unwrap();
         assert!(target.span(0, 8).is_none(), "not mapped yet");
         // SAFETY: the memory outlives the table; the block is never asked for.
@@ -607,7 +604,7 @@ mod tests {
     #[test]
     fn atomics_refuse_misalignment() {
         let mut memory = [0u64; 2];
-        let targets = Targets::new(Rank(0), [Some(1)].into_iter(), Permit::All);
+        let targets = Targets::new(Rank(0), &[Some(1)], Permit::All);
         let target = targets.get(Rank(0)).unwrap();
         // SAFETY: the memory outlives the table; the block is never asked for.
         unsafe { target.map(Some((memory.as_mut_ptr().cast(), 16)), core::ptr::null_mut()) };

@@ -110,6 +110,8 @@ pub(crate) mod kind {
     pub(crate) const DEVICE: u64 = 6;
     /// Bytes of a file that a rank asks for.
     pub(crate) const CLAIM: u64 = 7;
+    /// A plan and a share at once.
+    pub(crate) const PROPOSAL: u64 = 8;
 }
 
 /// What was counted at rank 0 before the first barrier of a window.
@@ -156,14 +158,6 @@ impl Extents {
             Self::None => &[],
             Self::One(one) => slice::from_ref(one),
             Self::Several(all) => all,
-        }
-    }
-
-    pub(crate) fn push(&mut self, next: Descriptor) {
-        match self {
-            Self::None => *self = Self::One(next),
-            Self::One(first) => *self = Self::Several(vec![*first, next]),
-            Self::Several(all) => all.push(next),
         }
     }
 }

@@ -9,6 +9,7 @@ use rma::{Layout, LockAll, LockKind, Op, Window};
 use rma_transport_ofi::{RawLink, RawMemory};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process};
+use std::cell::RefCell;
 use std::hint::black_box;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -36,6 +37,10 @@ const LARGE: usize = 1 << 20;
 /// Puts before a flush, in the row of many: each has a word of its own.
 const MANY: u64 = 10_000;
 const MANY_ROUNDS: usize = 101;
+
+/// Bytes of a `fetch_and_op` of a word, and of its answer: a header with a tag, one of the core,
+/// and the word.
+const REQUEST: usize = 24 + 40 + 8;
 
 /// So long a target is stopped.
 const STOP: Duration = Duration::from_millis(300);
@@ -363,14 +368,19 @@ fn messages(
     mut stream: TcpStream,
 ) -> Result<()> {
     let never = AtomicBool::new(false);
-    let mut by_link = |n: u64| -> Result<()> {
+    let link = RefCell::new(link);
+    let trips = |bytes: usize, n: u64| -> Result<()> {
+        let mut link = link.borrow_mut();
         for _ in 0..n {
-            if !link.send(size_of::<u64>()) || link.receive(&never).is_none() {
+            if !link.send(bytes) || link.receive(&never).is_none() {
                 return Err("the raw link is broken".into());
             }
         }
         Ok(())
     };
+    let mut by_link = |n: u64| trips(size_of::<u64>(), n);
+    // What a message of ours has to be, and no more: as long, and with a tag.
+    let mut by_request = |n: u64| trips(REQUEST, n);
     let mut by_tcp = |n: u64| round_trips(&mut stream, n);
     let mut fetch = |n: u64| -> Result<()> {
         for _ in 0..n {
@@ -382,6 +392,7 @@ fn messages(
     let mut by_provider = |n: u64| done(memory.fetch(n));
     let mut limits: Vec<(&str, Work<'_>)> =
         vec![("round trip of fi_send", &mut by_link), ("round trip of TCP", &mut by_tcp)];
+    limits.push(("round trip of fi_send, as long and with tags", &mut by_request));
     if fetches {
         limits.push(("fi_fetch_atomic", &mut by_provider));
     }

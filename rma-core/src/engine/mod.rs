@@ -8,6 +8,7 @@ mod outgoing;
 mod outstanding;
 #[cfg(test)]
 mod outstanding_tests;
+mod progress;
 mod queue;
 mod service;
 mod wait;
@@ -34,6 +35,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use outgoing::Outgoing;
 use outstanding::OutstandingTable;
+use progress::Rounds;
 use queue::Queues;
 use std::sync::{Arc, Weak};
 use wait::LeftMarks;
@@ -65,6 +67,7 @@ pub(crate) struct Engine {
     looks: AtomicUsize,
     /// Waits that looked at a word first.
     glanced: AtomicU32,
+    rounds: Rounds,
 }
 
 impl Engine {
@@ -96,6 +99,7 @@ impl Engine {
             next_object: AtomicU64::new(1),
             looks: AtomicUsize::new(0),
             glanced: AtomicU32::new(0),
+            rounds: Rounds::default(),
         })
     }
 
@@ -153,7 +157,11 @@ impl Engine {
     /// Sends what waited, handles what has arrived; returns how much that was.
     pub(crate) fn progress(&self) -> usize {
         self.send_outbox();
-        let retried = self.service.retry(self) + self.end_transfers();
+        let ended = self.end_transfers();
+        let retried = self.service.retry(self) + ended;
+        if !self.rounds.looks_for_messages(ended) {
+            return retried;
+        }
         let count = self.transport.messages.poll(&mut |from, bytes| self.dispatch(from, bytes));
         // Afterwards: a peer that has left may have sent something before, and no thread looks
         // again if that was the last.

@@ -79,11 +79,6 @@ impl<W: Word<Value = u32>> InboxFlag<W> {
         _ = self.0.compare_exchange(1, 0, AcqRel, Relaxed);
     }
 
-    /// A poll has taken some, and perhaps not all.
-    fn stay(&self) {
-        self.0.store(1, Relaxed);
-    }
-
     fn is_there(&self) -> bool {
         // A poll follows, which acquires.
         self.0.load(Acquire) == 1
@@ -197,13 +192,8 @@ unsafe impl Messages for Composed {
 
     fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize {
         let near = self.near.messages.poll(sink);
-        let inbox = &self.waker.0.inbox;
-        inbox.take();
-        let far = self.network.messages.poll(sink);
-        if far > 0 {
-            inbox.stay();
-        }
-        near + far
+        self.waker.0.inbox.take();
+        near + self.network.messages.poll(sink)
     }
 
     fn arrived(&self) -> u64 {

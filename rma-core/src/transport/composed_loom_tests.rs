@@ -33,7 +33,6 @@ impl Rank {
         let count = self.queue.load(Relaxed);
         if count > 0 {
             self.queue.fetch_sub(count, Relaxed);
-            self.inbox.stay();
         }
         count
     }

@@ -151,42 +151,29 @@ fn a_rank_that_is_killed() {
     }
 }
 
-/// A large put to a rank that is stopped ends at its deadline. Its buffer is the caller's again
-/// then: what is written there later does not reach the rank, and what is put later does.
-#[test]
-fn a_put_that_is_given_up_is_cut_off() {
-    const LEN: usize = 4 << 20;
+/// Bytes of what is put to and got from a rank that stops, whose part has one more.
+const LARGE: usize = 4 << 20;
+
+/// Two ranks: the first has a lock of the other and knows its process, which does nothing but make
+/// progress until `origin` returns. A wait of its own would end while it is stopped.
+fn beside_one_that_stops(test: &str, timeout: Duration, origin: impl Fn(&Lock<'_>, Pid)) {
     if !libfabric::is_here() {
         return;
     }
     let mut config = config("tcp");
-    config.wait_timeout = Some(Duration::from_secs(2));
-    processes_with(config, "a_put_that_is_given_up_is_cut_off", 2, |universe| {
+    config.wait_timeout = Some(timeout);
+    processes_with(config, test, 2, |universe| {
         let world = universe.world();
-        let window = world.window(LEN + 1, 1).allocate().unwrap();
+        let window = world.window(LARGE + 1, 1).allocate().unwrap();
         assert_eq!(window.path(Rank(1 - world.rank().0)), Some(Path::Device));
         let pids = world.allgather(&[getpid().as_raw_nonzero().get()]).unwrap();
-        let other = Pid::from_raw(pids[1]).unwrap();
         if world.rank() == Rank(0) {
             let epoch = window.lock(Rank(1), LockKind::Shared).unwrap();
-            // The device is connected, and the target's part is known.
-            epoch.put(0, &vec![1u8; LEN]).unwrap();
-            epoch.flush().unwrap();
-            stop(other);
-            let mut buffer = vec![2u8; LEN];
-            let refused = epoch.put(0, &buffer).unwrap_err();
-            assert!(refused.to_string().contains("within the wait timeout"), "{refused}");
-            buffer.fill(3);
-            drop(buffer);
-            kill_process(other, Signal::CONT).unwrap();
-            let mut got = vec![0u8; LEN];
-            epoch.get(0, &mut got).unwrap();
-            assert!(got.iter().all(|byte| [1, 2].contains(byte)), "nothing of later bytes");
-            epoch.put(LEN, &[4u8]).unwrap();
+            origin(&epoch, Pid::from_raw(pids[1]).unwrap());
+            epoch.put(LARGE, &[4u8]).unwrap();
             epoch.unlock().unwrap();
         } else {
-            // No wait of its own, which would end meanwhile.
-            while window.local().load::<u8>(LEN).unwrap() != 4 {
+            while window.local().load::<u8>(LARGE).unwrap() != 4 {
                 universe.progress();
             }
         }
@@ -195,56 +182,88 @@ fn a_put_that_is_given_up_is_cut_off() {
     });
 }
 
+/// A large put to a rank that is stopped ends at its deadline. Its buffer is the caller's again
+/// then: what is written there later does not reach the rank, and what is put later does.
+#[test]
+fn a_put_that_is_given_up_is_cut_off() {
+    let test = "a_put_that_is_given_up_is_cut_off";
+    beside_one_that_stops(test, Duration::from_secs(2), |epoch, other| {
+        // The device is connected, and the target's part is known.
+        epoch.put(0, &vec![1u8; LARGE]).unwrap();
+        epoch.flush().unwrap();
+        stop(other);
+        let mut buffer = vec![2u8; LARGE];
+        let refused = epoch.put(0, &buffer).unwrap_err();
+        assert!(refused.to_string().contains("within the wait timeout"), "{refused}");
+        buffer.fill(3);
+        drop(buffer);
+        kill_process(other, Signal::CONT).unwrap();
+        let mut got = vec![0u8; LARGE];
+        epoch.get(0, &mut got).unwrap();
+        assert!(got.iter().all(|byte| [1, 2].contains(byte)), "nothing of later bytes");
+    });
+}
+
 /// Gets of a rank that stops again and again are given up, each in the middle, and leave their
 /// endpoints; once there are too many, the error says so. Memory of the caller is its own, and what
 /// needs no further endpoint goes on.
 #[test]
 fn gets_that_are_given_up_leave_few_endpoints() {
-    const LEN: usize = 4 << 20;
-    if !libfabric::is_here() {
-        return;
-    }
-    let mut config = config("tcp");
-    config.wait_timeout = Some(Duration::from_secs(1));
-    processes_with(config, "gets_that_are_given_up_leave_few_endpoints", 2, |universe| {
-        let world = universe.world();
-        let window = world.window(LEN + 1, 1).allocate().unwrap();
-        let pids = world.allgather(&[getpid().as_raw_nonzero().get()]).unwrap();
-        let other = Pid::from_raw(pids[1]).unwrap();
-        if world.rank() == Rank(0) {
-            let epoch = window.lock(Rank(1), LockKind::Shared).unwrap();
-            let get = |is_given_up: bool| {
-                let mut got = vec![5u8; LEN];
-                let Err(error) = epoch.get(0, &mut got) else {
-                    assert!(!is_given_up && got.iter().all(|byte| *byte == 0));
-                    return None;
-                };
-                // The caller's: nothing comes any more.
-                got.fill(6);
-                let error = error.to_string();
-                error.contains("gets that were given up in the middle").then_some(error)
+    let test = "gets_that_are_given_up_leave_few_endpoints";
+    beside_one_that_stops(test, Duration::from_secs(1), |epoch, other| {
+        let get = |is_given_up: bool| {
+            let mut got = vec![5u8; LARGE];
+            let Err(error) = epoch.get(0, &mut got) else {
+                assert!(!is_given_up && got.iter().all(|byte| *byte == 0));
+                return None;
             };
-            let refused = (0..100).find_map(|_| {
-                // It is connected now, unless the machine is too busy.
-                get(false).or_else(|| {
-                    stop(other);
-                    let refused = get(true);
-                    kill_process(other, Signal::CONT).unwrap();
-                    refused
-                })
-            });
-            let refused = refused.expect("no end");
-            assert!(refused.contains("rma_path=messages"), "{refused}");
-            epoch.put(LEN, &[4u8]).unwrap();
-            epoch.unlock().unwrap();
-        } else {
-            // No wait of its own, which would end meanwhile.
-            while window.local().load::<u8>(LEN).unwrap() != 4 {
-                universe.progress();
+            // The caller's: nothing comes any more.
+            got.fill(6);
+            let error = error.to_string();
+            error.contains("gets that were given up in the middle").then_some(error)
+        };
+        let refused = (0..100).find_map(|_| {
+            // It is connected now, unless the machine is too busy.
+            get(false).or_else(|| {
+                stop(other);
+                let refused = get(true);
+                kill_process(other, Signal::CONT).unwrap();
+                refused
+            })
+        });
+        let refused = refused.expect("no end");
+        assert!(refused.contains("rma_path=messages"), "{refused}");
+    });
+}
+
+/// Puts that are tried to a rank that is stopped are taken as far as there is room, and refused by
+/// name from then on; once it goes on, those that were taken arrive, and nothing of the others.
+#[test]
+fn puts_that_are_tried_do_not_wait_for_a_rank_that_is_stopped() {
+    let test = "puts_that_are_tried_do_not_wait_for_a_rank_that_is_stopped";
+    beside_one_that_stops(test, Duration::from_secs(60), |epoch, other| {
+        // The device is connected, and the target's part is known.
+        epoch.put(0, &[1u8]).unwrap();
+        epoch.flush().unwrap();
+        stop(other);
+        let tried = |at: usize| match epoch.try_put(at, &[2u8]) {
+            Ok(()) => true,
+            Err(error) => {
+                assert!(error.shortage().is_some(), "{error}");
+                false
             }
-        }
-        world.barrier().unwrap();
-        window.free().unwrap();
+        };
+        let taken: Vec<bool> = (0..10_000).map(tried).collect();
+        kill_process(other, Signal::CONT).unwrap();
+        epoch.flush().unwrap();
+        let mut got = vec![0u8; taken.len()];
+        epoch.get(0, &mut got).unwrap();
+        assert!(taken.contains(&true) && taken.contains(&false));
+        let expected = taken.iter().enumerate().map(|(at, taken)| match taken {
+            true => 2,
+            false => u8::from(at == 0),
+        });
+        assert!(expected.eq(got), "what was taken, and nothing else");
     });
 }
 

@@ -2,8 +2,8 @@
 //! issued and arrives later, what does not is refused by name, and nothing of it arrives. On a
 //! simulated network, which decides order and delay by a seed.
 use rma::{
-    Config, Layout, LockAll, Op, ProgressAgent, Rank, RmaError, Shortage, TryLimit, Universe,
-    Window,
+    Config, Layout, LockAll, LockKind, Op, ProgressAgent, Rank, RmaError, Shortage, TryLimit,
+    Universe, Window,
 };
 use rma_transport_sim::{Cause, DeviceConfig, NetConfig, run};
 use std::sync::atomic::Ordering::Relaxed;
@@ -305,4 +305,66 @@ fn a_death_is_an_error_of_its_own() {
     .unwrap_err();
     assert!(matches!(failure.cause, Cause::Panic(_)), "{failure}");
     assert!(failure.panics.iter().all(|panic| panic.message.contains("dies")), "{failure}");
+}
+
+/// What waits for a grant was issued by its callers, and is lost by no call behind it that does not
+/// wait: where it would take a wait, it stays for one that does.
+#[test]
+fn what_waits_for_a_grant_stays() {
+    for seed in 0..4 {
+        let is_requested = AtomicBool::new(false);
+        let net = NetConfig { message_max: 2_048, ..NetConfig::new(2, seed) };
+        run(&net, |sim| {
+            let universe = Universe::new(sim, config(100, 2)).unwrap();
+            let (world, window) = (universe.world(), words(&universe));
+            if world.rank() == Rank(1) {
+                let held = window.lock(Rank(1), LockKind::Exclusive).unwrap();
+                world.barrier().unwrap();
+                while !is_requested.load(Relaxed) {
+                    universe.progress();
+                    universe.transport().park(Duration::from_millis(1));
+                }
+                held.unlock().unwrap();
+            } else {
+                world.barrier().unwrap();
+                try_behind_what_waits(&universe, &window, &is_requested);
+            }
+            world.barrier().unwrap();
+            if world.rank() == Rank(1) {
+                window.sync().unwrap();
+                let mut expected = vec![1u64; 600];
+                expected.resize(WORDS, 0);
+                expected[700] = 1;
+                assert_eq!(all_of(&window), expected);
+            }
+            window.free().unwrap();
+            universe.finalize().unwrap();
+        })
+        .unwrap();
+    }
+}
+
+/// At rank 0, while rank 1 holds the lock until it is requested.
+fn try_behind_what_waits(universe: &Universe, window: &Window, is_requested: &AtomicBool) {
+    let lock = window.lock(Rank(1), LockKind::Exclusive).unwrap();
+    // Of three messages, and the target has credit for two.
+    lock.accumulate(0, Op::Sum, &[1u64; 600]).unwrap();
+    let put = || lock.try_put(700, &[1u64]);
+    // Those that wait behind it, until there is no room for more.
+    let error = std::iter::from_fn(|| Some(put())).find_map(Result::err).unwrap();
+    assert_eq!(error.shortage(), Some(Shortage::Grant));
+    is_requested.store(true, Relaxed);
+    let error = loop {
+        match put() {
+            Err(error) if error.shortage().is_some() => {
+                universe.transport().park(Duration::from_millis(1));
+            }
+            refused => break refused.unwrap_err(),
+        }
+    };
+    let RmaError::TooLargeToTry { what, limit, .. } = error else { panic!("{error}") };
+    assert_eq!((what, limit), ("an accumulate", TryLimit::Messages { needed: 3, limit: 2 }));
+    lock.flush().unwrap();
+    put().unwrap();
+    lock.unlock().unwrap();
 }

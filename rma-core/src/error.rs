@@ -337,7 +337,8 @@ pub enum RmaError {
         shortage: Shortage,
     },
     /// A `try_` form of an operation that cannot be issued without a wait, however much room there
-    /// is. Nothing of it was issued.
+    /// is; or of one behind such an operation, which waited for the grant of the same lock: that is
+    /// the one that is named, and a flush performs it. Nothing of it was issued.
     #[error("window {window}: {what} on rank {target} is too much for a try_ form: {limit}")]
     TooLargeToTry {
         /// Window.

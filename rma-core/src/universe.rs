@@ -61,7 +61,8 @@ impl Universe {
         &self.engine.counters
     }
 
-    /// Serves what peers have sent, without waiting for more; returns how many messages that were.
+    /// Serves what peers have sent, without waiting for more; returns how much that was, transfers
+    /// that have ended among it. After a call that returns 0, nothing is left for this thread.
     ///
     /// Waits of any kind do that, and the progress agent while a rank computes. Call it in a loop
     /// that waits in another way: where there is no agent

@@ -62,10 +62,13 @@ impl Budget {
         (self.slots, self.limit)
     }
 
+    pub(super) fn free_slots(&self) -> usize {
+        self.free.iter().map(|word| word.load(Relaxed).count_ones() as usize).sum()
+    }
+
     /// How many slots are free, and how much credit of `peer`.
     pub(super) fn free(&self, peer: WorldRank) -> (usize, usize) {
-        let slots = self.free.iter().map(|word| word.load(Relaxed).count_ones() as usize).sum();
-        (slots, self.limit - self.used(peer).load(Relaxed).min(self.limit))
+        (self.free_slots(), self.limit - self.used(peer).load(Relaxed).min(self.limit))
     }
 
     /// Takes credit of `peer` and a slot; `None` if one of them is used up.

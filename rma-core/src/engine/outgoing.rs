@@ -191,10 +191,10 @@ impl Engine {
         }
     }
 
-    /// The peer in the way of a message to `peer` that finds no slot, or no credit: this one, if
-    /// its credit is used up. Slots are many peers'; those that have left keep none.
-    pub(crate) fn in_the_way(&self, peer: WorldRank) -> Option<WorldRank> {
-        let Some(keepers) = self.outstanding.keepers() else { return Some(peer) };
+    /// The peer in the way of so many messages to `peer` that find no slots, or no credit: this
+    /// one, if there are slots. These are many peers'; those that have left keep none.
+    pub(crate) fn in_the_way(&self, peer: WorldRank, needed: usize) -> Option<WorldRank> {
+        let Some(keepers) = self.outstanding.keepers(needed) else { return Some(peer) };
         let left = |keeper: &WorldRank| matches!(self.gone(*keeper), Some(Cause::PeerLeft(_)));
         let heard = keepers.into_iter().filter(left).filter(|keeper| self.is_all_heard(*keeper));
         if heard.filter(|keeper| self.outstanding.end(*keeper)).count() > 0 {

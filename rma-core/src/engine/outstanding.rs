@@ -553,9 +553,9 @@ impl OutstandingTable {
         debtors.get(turn.checked_rem(debtors.len())?).copied()
     }
 
-    /// The peers of all slots, if none is free.
-    pub(crate) fn keepers(&self) -> Option<Vec<WorldRank>> {
-        if !self.budget.is_used_up() {
+    /// The peers of all slots, if fewer than `needed` are free.
+    pub(crate) fn keepers(&self, needed: usize) -> Option<Vec<WorldRank>> {
+        if self.budget.free_slots() >= needed {
             return None;
         }
         let mut keepers = Vec::new();

@@ -267,9 +267,10 @@ fn a_target_that_has_left_keeps_no_slot() {
         unsafe { slots.start(peer, done(1), pending) }
     };
     assert!(start(one, &pending).is_some() && start(one, &pending).is_none());
-    assert_eq!(slots.keepers(), None, "there is a slot");
+    assert_eq!(slots.keepers(1), None, "there is a slot");
+    assert_eq!(slots.keepers(2), Some(vec![one]), "there is one slot only");
     assert!(start(other, &kept).is_some() && start(third, &kept).is_none());
-    assert_eq!(slots.keepers(), Some(vec![one, other]));
+    assert_eq!(slots.keepers(1), Some(vec![one, other]));
     assert!(!slots.end(third) && slots.end(one) && !slots.end(one));
     assert_eq!(pending.failure(), Some(Failure::Answered(Status::HolderLeft, one)));
     assert!(pending.is_done() && !kept.is_done());

@@ -114,8 +114,8 @@ pub(crate) struct LeftMarks(Mutex<FxHashMap<WorldRank, u64>>);
 /// another thread's hands: a round may leave a part of the queue.
 const ROUNDS: usize = 4;
 
-/// Rounds of serving after which a wait looks whether it is in vain. Each serves at least one
-/// message, so these are more than any queue holds.
+/// Rounds of serving after which a wait looks whether it is in vain. Each serves a message or ends
+/// a transfer, and every second one looks for messages, so these are more than any queue holds.
 const BUSY: usize = 1 << 14;
 
 /// Looks at a word before the first round of progress: together a few microseconds at most.

@@ -107,8 +107,8 @@ impl<'w> Access<'w> {
     }
 
     /// As [`put`](Self::put), issued at once or not at all: it waits for no room, no lock and no
-    /// peer. Each call makes some progress, so that a loop of such calls comes to an end if the
-    /// target serves messages.
+    /// peer. A call that finds no room makes some progress and looks again, so that a loop of such
+    /// calls comes to an end if the target serves messages.
     ///
     /// What a call of `put` may do later, this one may refuse: a put that is larger than
     /// [`eager_bytes`](crate::Config::eager_bytes) goes at once, too, in as many messages as there

@@ -168,40 +168,17 @@ impl Peer<'_> {
         }
         let place = (self.target(), at.disp);
         let what = (E::BASIC, op);
-        let combine = if TRIES { Self::try_accumulate_array } else { Self::accumulate_array };
-        combine(self.window(), self.table(), place, what, cast_slice(origin))
+        let origin = cast_slice(origin);
+        Self::accumulate_array::<TRIES>(self.window(), self.table(), place, what, origin)
     }
 
     #[inline(never)]
-    fn accumulate_array(
-        window: &Window,
-        table: Table<'_>,
-        place: (Rank, u64),
-        what: (BasicType, Op),
-        origin: &[u8],
-    ) -> Result<(), RmaError> {
-        Self::accumulate_array_as(window, table, place, what, origin, false)
-    }
-
-    #[inline(never)]
-    fn try_accumulate_array(
-        window: &Window,
-        table: Table<'_>,
-        place: (Rank, u64),
-        what: (BasicType, Op),
-        origin: &[u8],
-    ) -> Result<(), RmaError> {
-        Self::accumulate_array_as(window, table, place, what, origin, true)
-    }
-
-    #[inline(always)]
-    fn accumulate_array_as(
+    fn accumulate_array<const TRIES: bool>(
         window: &Window,
         table: Table<'_>,
         (target, disp): (Rank, u64),
         (basic, op): (BasicType, Op),
         origin: &[u8],
-        tries: bool,
     ) -> Result<(), RmaError> {
         let peer = Peer::new(window, table, target);
         if op != Op::NoOp && basic.has(op) {
@@ -214,7 +191,7 @@ impl Peer<'_> {
         }
         let action = Action::Combine { op, basic: Some(basic), fetches: false };
         let combine = peer.operation((ACCUMULATE, action), disp, origin.len(), origin);
-        window.perform(&combine.trying(tries))
+        window.perform(&combine.trying(TRIES))
     }
 
     /// One of both sides has a layout.

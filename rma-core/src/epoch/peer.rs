@@ -311,7 +311,7 @@ impl<'w> Peer<'w> {
                         Ok(())
                     }
                     None => {
-                        let put = if TRIES { Self::try_put_cold } else { Self::put_cold };
+                        let put = Self::put_cold::<TRIES>;
                         put(self.window, self.table, self.target, spot.disp, bytes)
                     }
                 }
@@ -324,7 +324,7 @@ impl<'w> Peer<'w> {
     // keeps nothing on the stack; not even this, which is made again.
     #[cold]
     #[inline(never)]
-    fn put_cold(
+    fn put_cold<const TRIES: bool>(
         window: &Window,
         table: Table<'_>,
         target: Rank,
@@ -332,20 +332,7 @@ impl<'w> Peer<'w> {
         origin: &[u8],
     ) -> Result<(), RmaError> {
         let peer = Peer::new(window, table, target);
-        window.perform(&peer.operation(PUT, disp, origin.len(), origin))
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn try_put_cold(
-        window: &Window,
-        table: Table<'_>,
-        target: Rank,
-        disp: u64,
-        origin: &[u8],
-    ) -> Result<(), RmaError> {
-        let peer = Peer::new(window, table, target);
-        window.perform(&peer.operation(PUT, disp, origin.len(), origin).trying(true))
+        window.perform(&peer.operation(PUT, disp, origin.len(), origin).trying(TRIES))
     }
 
     /// One side at least has a layout. S-J8

@@ -81,7 +81,9 @@ impl<'a> Sending<'_, 'a> {
         // What is copied first takes memory.
         let dense = matches!(self.operation.from, Side::Bytes { .. });
         let moves = matches!(action, Action::Put | Action::Get);
-        let bounced = if dense && moves { u64::MAX } else { BOUNCE_BYTES };
+        // What does not wait is one transfer, of no more than the device copies itself.
+        let whole = dense && moves || self.operation.tries;
+        let bounced = if whole { u64::MAX } else { BOUNCE_BYTES };
         let RemoteLimits { transfer_max, atomic_max, .. } = posting.limits;
         let taken = if moves { transfer_max } else { atomic_max };
         let mut done = 0;

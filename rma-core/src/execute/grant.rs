@@ -66,22 +66,32 @@ impl Window {
             return Err(none());
         }
         if let Some(LockEnd::Granted) = ungranted.end_or(|| None) {
-            let mut first = Ok(());
+            let (mut first, mut stays) = (Ok(()), None);
             let emptied = ungranted.advance(|queued| {
-                let (operation, by) = (queued.operation().trying(true), queued.by());
-                let performed = self.perform_granted(&operation, by);
-                if matches!(performed, Err(RmaError::WouldBlock { .. })) {
-                    return false;
+                let (waiting, by) = (queued.operation().trying(true), queued.by());
+                let performed = self.perform_granted(&waiting, by);
+                // Its caller did not try it, and was told that it is issued: it stays, perhaps for
+                // a call that waits.
+                match performed {
+                    Err(RmaError::WouldBlock { shortage, .. }) => {
+                        stays = Some(self.would_block(operation, shortage));
+                        return false;
+                    }
+                    Err(error @ RmaError::TooLargeToTry { .. }) => {
+                        stays = Some(error);
+                        return false;
+                    }
+                    _ => {}
                 }
                 if performed.is_err() && by != thread::id() {
-                    self.far.add_lost(operation.target, by);
+                    self.far.add_lost(waiting.target, by);
                 }
                 first = first.and(performed);
                 true
             });
             first?;
             if !emptied {
-                return Err(none());
+                return Err(stays.unwrap_or_else(none));
             }
         }
         self.wait_for_ungranted(ungranted)

@@ -23,7 +23,8 @@ pub struct OperationCounts {
 }
 
 impl Window {
-    /// How many operations of this rank went which way so far.
+    /// How many operations of this rank went which way so far; those that a `try_` form refused are
+    /// among them.
     pub fn operation_counts(&self) -> OperationCounts {
         let count = |count: &AtomicU64| count.load(Relaxed);
         let Counts { load_store, at_once, cma, device, messages } = &self.counts;

@@ -366,8 +366,9 @@ pub unsafe trait Messages: Send + Sync {
         _ = to;
         false
     }
-    /// Hands every message that has arrived to `sink` (its sender and its bytes) and returns how
-    /// many there were. If another thread of this rank is doing so already, returns 0 at once.
+    /// Hands messages that have arrived to `sink` (their senders and their bytes) and returns how
+    /// many there were: all, or so many of them that the rank is rung for those that are left. If
+    /// another thread of this rank is doing so already, returns 0 at once.
     fn poll(&self, sink: &mut dyn FnMut(WorldRank, &[u8])) -> usize;
     /// A mark: all that was sent here by peers that this rank has seen to have left lies below it,
     /// and whatever else was sent before. Asked once for each of those at most.

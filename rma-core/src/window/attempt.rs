@@ -18,11 +18,16 @@ struct Unsent<'w> {
 
 impl Drop for Unsent<'_> {
     fn drop(&mut self) {
+        if self.slots.is_empty() {
+            return;
+        }
         let engine = self.window.engine();
         for slot in self.slots.drain(..) {
-            engine.set_unsent(slot);
-            engine.cancel_one(slot);
+            engine.outstanding.set_unsent(slot);
+            engine.outstanding.cancel_one(slot);
         }
+        // Other threads may wait for them.
+        engine.transport.sleep.ring(engine.transport.job.rank);
     }
 }
 
@@ -90,7 +95,7 @@ impl Window {
             }
             Some(taken)
         };
-        let in_the_way = |_| engine.in_the_way(world);
+        let in_the_way = |_| engine.in_the_way(world, needed);
         let place = Wait { on: On::Named(&in_the_way), ..wait };
         let started = engine.try_once(place, start).map_err(|error| self.wait_failed(error))?;
         let Some(mut unsent) = started else {

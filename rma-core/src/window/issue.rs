@@ -144,7 +144,7 @@ impl Window {
         };
         let in_the_way = |_| match taken.get() {
             Some(_) => Some(world),
-            None => engine.in_the_way(world),
+            None => engine.in_the_way(world, 1),
         };
         let place = Wait { on: On::Named(&in_the_way), ..wait };
         // wait: slot

@@ -45,8 +45,18 @@ impl QueriedTargets {
         self.lock().get(&key).map(|query| query.pending.clone())
     }
 
-    fn take(&self, key: (Rank, u64)) -> Option<QueriedTarget> {
-        self.lock().remove(&key)
+    /// The answer that is counted in `pending`, once it has come.
+    fn take(&self, key: (Rank, u64), pending: &Arc<Pending>) -> Option<QueriedTarget> {
+        let mut all = self.lock();
+        let is_answer =
+            all.get(&key).is_some_and(|it| Arc::ptr_eq(&it.pending, pending) && pending.is_done());
+        is_answer.then(|| all.remove(&key)).flatten()
+    }
+
+    /// Keeps a question, unless another thread has asked the same meanwhile; what counts the one
+    /// that is kept.
+    fn insert(&self, key: (Rank, u64), new: QueriedTarget) -> Arc<Pending> {
+        self.lock().entry(key).or_insert(new).pending.clone()
     }
 
     /// Takes those that are answered, if there are many.
@@ -77,7 +87,7 @@ impl Window {
         let answered = || pending.is_done().then_some(());
         self.try_for(operation, self.wait_for(what, target), Shortage::Memory, answered)?;
         // Another thread may have taken it; it remembers what it was.
-        let answer = queried.take(key).filter(|answer| answer.pending.is_done());
+        let answer = queried.take(key, &pending);
         let answer = answer.ok_or_else(|| self.would_block(operation, Shortage::Memory))?;
         self.check_failure(what, target, &answer.pending)?;
         self.checked_card(target, address, &answer.bytes)
@@ -105,7 +115,6 @@ impl Window {
         // SAFETY: the bytes are on the heap, owned by `new`, which touches them when `pending` is
         // done only, or gives them to it in drop.
         unsafe { self.try_issue(operation, world, requests, |_| Cow::default(), &pending) }?;
-        queried.lock().insert((operation.target, address), new);
-        Ok(pending)
+        Ok(queried.insert((operation.target, address), new))
     }
 }

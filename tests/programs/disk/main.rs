@@ -12,6 +12,7 @@ mod serve;
 
 use contents::{Contents, Random};
 use fuser::{BackgroundSession, Config, MountOption, Session};
+use rustix::mount::UnmountFlags;
 use serve::{Faults, Kind, Served};
 use std::io::{self, BufRead, Write};
 use std::path::Path;
@@ -77,7 +78,13 @@ fn obey(folder: &Path, reserves: bool) -> io::Result<()> {
         }
         io::stdout().flush()?;
     }
-    unmount(session)
+    match unmount(session) {
+        // A process that was killed while the disk stood still may have it open until it ends.
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+            Ok(rustix::mount::unmount(folder, UnmountFlags::DETACH)?)
+        }
+        ended => ended,
+    }
 }
 
 fn main() -> ExitCode {

@@ -21,9 +21,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 ///
 /// What its objects promise to ring this rank for, they do by the [`Waker`] that it is made with: a
 /// message, room for one or for a transfer after `Again`, a completion, news of a member that has
-/// left, and the end of a `poll` that has left messages or turned away another thread. Threads of the rank may all
-/// be asleep then, so no thread calls the network: one whose progress is made in its calls has a
-/// thread of its own, which waits for events, and wakes.
+/// left, and the end of a `poll` that has left messages or turned away another thread. Threads of
+/// the rank may all be asleep then, so no thread calls the network: one whose progress is made in
+/// its calls has a thread of its own, which waits for events, and wakes.
 pub struct Network {
     /// Short name of the transport that it is a half of, as shown by `--explain`.
     pub name: &'static str,

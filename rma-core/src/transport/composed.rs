@@ -12,7 +12,7 @@ use super::{
 use crate::rank::WorldRank;
 use crate::word::{Word, fence};
 use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -66,8 +66,9 @@ struct InboxFlag<W>(W);
 impl<W: Word<Value = u32>> InboxFlag<W> {
     /// There may be some, which can be polled.
     fn come(&self) {
-        // pairs with the Acquire in `take`: a thread that takes it polls what came.
-        self.0.store(1, Release);
+        // pairs with the AcqRel in `take`: a thread that takes it polls what came. Read and written as
+        // one, as there: what takes it before does not hide it.
+        _ = self.0.swap(1, AcqRel);
         // Pairs with the fences of `Agent::leave` and `Agent::arm`: a thread that looks after them
         // sees this, or is seen not to attend, or to sleep.
         fence(SeqCst);

@@ -66,8 +66,8 @@ struct InboxFlag<W>(W);
 impl<W: Word<Value = u32>> InboxFlag<W> {
     /// There may be some, which can be polled.
     fn come(&self) {
-        // pairs with the AcqRel in `take`: a thread that takes it polls what came. Read and written as
-        // one, as there: what takes it before does not hide it.
+        // pairs with the AcqRel in `take`: a thread that takes it polls what came. Read and written
+        // as one, as there: what takes it before does not hide it.
         _ = self.0.swap(1, AcqRel);
         // Pairs with the fences of `Agent::leave` and `Agent::arm`: a thread that looks after them
         // sees this, or is seen not to attend, or to sleep.

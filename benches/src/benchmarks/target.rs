@@ -235,6 +235,17 @@ pub(super) fn process_of_target(bench: &Bench<'_>) -> Result<Option<Pid>> {
     Ok(Pid::from_raw(raw).filter(|_| *place == mine[..24]))
 }
 
+/// Does something while a process is stopped, and says how far this rank's memory rose meanwhile.
+fn while_stopped<R>(pid: Pid, work: impl FnOnce() -> R) -> Result<(R, f64)> {
+    let before = resident()?;
+    forget_peak();
+    kill_process(pid, Signal::STOP)?;
+    let result = work();
+    let peak = peak();
+    kill_process(pid, Signal::CONT)?;
+    Ok((result, peak?.saturating_sub(before) as f64))
+}
+
 /// The target is stopped while so many puts are tried, and goes on afterwards: what was issued is
 /// there.
 fn tried(bench: &mut Bench<'_>, window: &Window, count: u64, pid: Pid) -> Result<()> {
@@ -243,23 +254,20 @@ fn tried(bench: &mut Bench<'_>, window: &Window, count: u64, pid: Pid) -> Result
         return Ok(());
     }
     let epoch = window.lock_all()?;
-    let before = resident()?;
-    forget_peak();
-    kill_process(pid, Signal::STOP)?;
-    let start = Instant::now();
     let (mut issued, mut short, mut failed) = (0, None, None);
-    for i in 0..count {
-        match epoch.try_put(TARGET, AT, &[i]) {
-            Ok(()) => issued += 1,
-            Err(error) => match error.shortage() {
-                Some(shortage) => short = Some(shortage),
-                None => failed = failed.or(Some(error)),
-            },
+    let (took, grown) = while_stopped(pid, || {
+        let start = Instant::now();
+        for i in 0..count {
+            match epoch.try_put(TARGET, AT, &[i]) {
+                Ok(()) => issued += 1,
+                Err(error) => match error.shortage() {
+                    Some(shortage) => short = Some(shortage),
+                    None => failed = failed.take().or(Some(error)),
+                },
+            }
         }
-    }
-    let took = start.elapsed().as_nanos() as f64 / count as f64;
-    let grown = peak()?.saturating_sub(before) as f64;
-    kill_process(pid, Signal::CONT)?;
+        start.elapsed().as_nanos() as f64 / count as f64
+    })?;
     if let Some(error) = failed {
         return Err(format!("a put that was tried to a stopped target ended with: {error}").into());
     }
@@ -283,12 +291,7 @@ fn stopped(bench: &mut Bench<'_>, window: &Window, count: u64, pid: Pid) -> Resu
         return Ok(());
     }
     let epoch = window.lock_all()?;
-    let before = resident()?;
-    forget_peak();
-    kill_process(pid, Signal::STOP)?;
-    let tried = until_refused(&epoch, count);
-    let grown = peak()?.saturating_sub(before) as f64;
-    kill_process(pid, Signal::CONT)?;
+    let (tried, grown) = while_stopped(pid, || until_refused(&epoch, count))?;
     let (taken, took, error) = tried.ok_or("puts to a stopped target never ended by a deadline")?;
     if !matches!(error, RmaError::Timeout { .. }) {
         return Err(format!("a put to a stopped target ended with: {error}").into());

@@ -25,7 +25,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::process::{Resource, getrlimit};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
@@ -86,6 +86,8 @@ pub(crate) struct Device {
     refused: AtomicBool,
     /// Transfers that are not complete.
     under_way: AtomicUsize,
+    /// How often threads of the rank have looked at transfers by themselves.
+    looks: AtomicU64,
     /// Keys of this rank's memory that peers reach.
     keys: Mutex<FxHashSet<Key>>,
     /// Keys that peers are to be asked for, by a message.
@@ -131,6 +133,7 @@ impl Device {
             starved: AtomicBool::new(false),
             refused: AtomicBool::new(false),
             under_way: AtomicUsize::new(0),
+            looks: AtomicU64::new(0),
             keys: Mutex::default(),
             questions: Mutex::default(),
         })
@@ -208,10 +211,20 @@ impl Device {
         self.bell.starve();
     }
 
+    /// Transfers are complete, or there is room for one.
     pub(crate) fn wake(&self) {
         if let Some(waker) = self.waker.get() {
-            waker.wake();
+            waker.wake_threads();
         }
+    }
+
+    /// A thread of the rank looks at transfers.
+    pub(crate) fn looked(&self) {
+        self.looks.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn looks(&self) -> u64 {
+        self.looks.load(Relaxed)
     }
 
     /// A transfer is under way.

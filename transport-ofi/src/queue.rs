@@ -610,6 +610,7 @@ impl Queue {
         if let Some(error) = missing.and_then(|missing| missing.post(there.peer)) {
             return Err(PostError::Device(error));
         }
+        device.looked();
         let mut state = self.lock();
         // To read makes room, and the provider's progress: also that of connections.
         state.refused = true;
@@ -685,6 +686,7 @@ unsafe impl Endpoint for Posting {
     }
 
     fn flush(&self, id: u64, peer: WorldRank) -> Result<Posted, PostError> {
+        self.0.device.looked();
         let mut state = self.0.lock();
         // Of what other threads wait for, the provider tells once.
         if state.read(&self.0.device) {
@@ -703,6 +705,7 @@ unsafe impl Endpoint for Posting {
 
     fn poll(&self, sink: &mut dyn FnMut(u64, Result<(), DeviceError>)) -> usize {
         let Queue { device, turns, .. } = &*self.0;
+        device.looked();
         let Some(turn) = turns.begin() else { return 0 };
         // Another thread may sleep that was refused room.
         let is_news = self.0.lock().read(device);

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// So long it stands still before it looks whether the rank's threads still look by themselves.
+/// So long it stands still, or aside, before it looks whether the rank's threads still look by
+/// themselves.
 const TICK: Duration = Duration::from_millis(1);
 /// The same for what the provider does not tell: room after it had none, peers that hear.
 const RETRY: Duration = Duration::from_millis(1);
@@ -41,6 +42,8 @@ pub(crate) struct Bell {
     /// One of them found no room, and the watcher was not told.
     starving: AtomicBool,
     still: AtomicBool,
+    /// The watcher sleeps without an eye on transfers.
+    aside: AtomicBool,
     turn: Mutex<()>,
     changed: Condvar,
 }
@@ -54,6 +57,7 @@ impl Bell {
             parked: AtomicU32::new(0),
             starving: AtomicBool::new(false),
             still: AtomicBool::new(false),
+            aside: AtomicBool::new(false),
             turn: Mutex::default(),
             changed: Condvar::new(),
         })
@@ -78,6 +82,9 @@ impl Bell {
     /// A thread of the rank is about to sleep.
     pub(crate) fn park(&self) {
         self.parked.fetch_add(1, SeqCst);
+        if self.aside.load(SeqCst) {
+            self.ring();
+        }
         self.tell_starving();
         self.go();
     }
@@ -131,6 +138,17 @@ impl Bell {
         self.still.store(false, SeqCst);
     }
 
+    /// Sleeps without an eye on transfers: a thread of the rank that looks at them rings before it
+    /// sleeps itself.
+    fn stand_aside(&self, sleep: impl FnOnce() -> Woken) -> Woken {
+        self.aside.store(true, SeqCst);
+        // Both sides store before they load (SeqCst): either this sees that a thread is about to
+        // sleep, or that thread sees this.
+        let woken = if self.is_wanted() { Woken::Rung } else { sleep() };
+        self.aside.store(false, SeqCst);
+        woken
+    }
+
     fn poll_fd(&self) -> PollFd<'_> {
         PollFd::new(&self.file, PollFlags::IN)
     }
@@ -148,7 +166,8 @@ impl Bell {
 pub(crate) fn watch(port: &Port, is_crowded: bool) {
     let bell = &*port.bell;
     let mut rest = Rest { is_crowded, patience: Patience::new(is_crowded), retry: RETRY, looks: 0 };
-    let (mut polls, mut farewell, mut linger, mut last) = (0, None, None, None);
+    let (mut polls, mut looks) = (0, 0);
+    let (mut farewell, mut linger, mut last) = (None, None, None);
     let mut is_rung = true;
     let mut quiet_from = Instant::now();
     loop {
@@ -164,9 +183,19 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
             rest.disturb();
         }
         let Brought { news, room } = port.read();
-        let device = port.device.as_deref();
-        if news | device.is_some_and(|device| device.look()) {
+        // While a thread looks at its transfers by itself, as one that puts again and again does for
+        // room, it has them for itself. Messages it may not look for.
+        let looked = port.device.as_deref().map_or(looks, Device::looks);
+        let are_others = looked == looks || bell.is_wanted();
+        looks = looked;
+        let device = port.device.as_deref().filter(|_| are_others);
+        let has_moved = device.is_some_and(Device::look);
+        if news {
             port.wake();
+        } else if has_moved {
+            device.iter().for_each(|device| device.wake());
+        }
+        if news || has_moved {
             rest.disturb();
             // The thread that was woken may have this one's CPU: it goes first.
             if bell.is_parked() {
@@ -205,7 +234,7 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
         // What the provider has taken and not sent, it may not tell of either.
         let is_hasty =
             is_starved || !is_settled || is_over || !port.is_idle() || port.lacks_slots();
-        let woken = rest.take(port, is_hasty);
+        let woken = rest.take(port, device, is_hasty);
         is_rung = woken == Woken::Rung;
         // Where nothing has come, there is no more of it to look for.
         if woken != Woken::Late {
@@ -230,17 +259,21 @@ impl Rest {
         (self.retry, self.looks) = (RETRY, 0);
     }
 
-    /// Sleeps, if the provider may be waited at.
-    fn take(&mut self, port: &Port, is_hasty: bool) -> Woken {
+    /// Sleeps, if the provider may be waited at; without a device, its transfers are others'.
+    fn take(&mut self, port: &Port, device: Option<&Device>, is_hasty: bool) -> Woken {
         let is_blind = port.endpoint.file().is_none();
         let may_wait = port.endpoint.may_wait();
-        let device = port.device.as_deref();
         let (is_busy, may_wait_there) = device.map_or((false, true), Device::rest);
         if may_wait && may_wait_there {
-            let from = Instant::now();
-            let woken = sleep(port, (is_hasty || is_blind || is_busy).then_some(self.retry));
-            self.patience.slept(from.elapsed(), woken == Woken::Rung);
+            let timeout = (is_hasty || is_blind || is_busy).then_some(self.retry);
             self.looks = 0;
+            if device.is_none() && port.device.is_some() {
+                let timeout = timeout.map_or(TICK, |retry| retry.min(TICK));
+                return port.bell.stand_aside(|| sleep(port, None, Some(timeout)));
+            }
+            let from = Instant::now();
+            let woken = sleep(port, device, timeout);
+            self.patience.slept(from.elapsed(), woken == Woken::Rung);
             if woken == Woken::Late && self.is_crowded && !is_blind {
                 self.retry = (2 * self.retry).min(RETRY_MOST);
             }
@@ -272,8 +305,8 @@ enum Woken {
 }
 
 /// Sleeps until something comes or the time is over.
-fn sleep(port: &Port, timeout: Option<Duration>) -> Woken {
-    let others = [port.endpoint.file(), port.device.as_ref().map(|device| device.file())];
+fn sleep(port: &Port, device: Option<&Device>, timeout: Option<Duration>) -> Woken {
+    let others = [port.endpoint.file(), device.map(Device::file)];
     let mut files = vec![port.bell.poll_fd()];
     files.extend(
         others.into_iter().flatten().map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN)),
@@ -320,4 +353,29 @@ pub(crate) fn tend(port: &Port, deadline: &mut Option<Instant>) -> bool {
     port.members.depart(if in_order { outcome } else { Outcome::Failed });
     *leave = Leave::Left { in_order };
     is_settled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bell, Duration, Woken, wait};
+    use std::thread;
+
+    const LONG: Option<Duration> = Some(Duration::from_secs(60));
+
+    #[test]
+    fn a_thread_that_is_about_to_sleep_rings_for_a_watcher_that_stands_aside() {
+        let bell = Bell::new().unwrap();
+        let woken = bell.stand_aside(|| {
+            thread::scope(|scope| _ = scope.spawn(|| bell.park()));
+            wait(&mut [bell.poll_fd()], LONG)
+        });
+        assert!(woken == Woken::Rung);
+        bell.answer();
+        let woken = bell.stand_aside(|| unreachable!("a thread sleeps already"));
+        assert!(woken == Woken::Rung);
+        bell.unpark();
+        bell.park();
+        let rung = wait(&mut [bell.poll_fd()], Some(Duration::ZERO));
+        assert!(rung == Woken::Late, "no watcher stands aside");
+    }
 }

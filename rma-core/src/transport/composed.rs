@@ -50,12 +50,18 @@ struct Bell {
 impl Waker {
     /// The network has something for this rank, which a call of its objects shows from now on.
     pub fn wake(&self) {
-        let Bell { rank, sleep, agent, inbox } = &*self.0;
+        let Bell { agent, inbox, .. } = &*self.0;
         inbox.come();
-        sleep.ring(*rank);
+        self.wake_threads();
         if let Some(agent) = agent {
             agent.ring();
         }
+    }
+
+    /// As [`wake`](Self::wake), of its device: transfers are complete, or there is room for one.
+    /// Threads of the rank wait for that, and its agent, which serves messages, does not.
+    pub fn wake_threads(&self) {
+        self.0.sleep.ring(self.0.rank);
     }
 }
 

@@ -201,7 +201,7 @@ macro_rules! suite {
             tries {
                 put_and_get(3), put_and_get(1) as put_and_get_alone, requests(3), accumulates(3),
                 layouts(2), nothing_but_tries(3), whole_or_nothing(2), before_the_post(2),
-                before_the_grant(2),
+                before_the_grant(2), across_a_seal(3),
             }
             peers {
                 in_every_epoch(3), of_locks(3), others(3),

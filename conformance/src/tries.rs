@@ -298,3 +298,27 @@ fn request_and_try(universe: &Universe, window: &Window, told: &Window) {
         held.unlock().unwrap();
     }
 }
+
+/// What a target said of its part before that was sealed, and no operation came back for, does not
+/// count afterwards. S-M4
+pub fn across_a_seal(universe: &Universe) {
+    let world = universe.world();
+    let (right, left) = (neighbour(world, 1), neighbour(world, -1));
+    let (mut window, mut expected) = (words(world, 2), vec![0; 2]);
+    for round in 1..=4u64 {
+        let epoch = window.lock_all().unwrap();
+        let tried = epoch.try_put(right, 1, &[round]);
+        assert!(tried.as_ref().map_or_else(|e| e.shortage().is_some(), |()| true), "{tried:?}");
+        epoch.put(right, 0, &[round]).unwrap();
+        epoch.unlock().unwrap();
+        let issued = world.allgather(&[u8::from(tried.is_ok())]).unwrap()[usize::from(left)];
+        expected[0] = round;
+        if issued == 1 {
+            expected[1] = round;
+        }
+        let sealed = window.seal().unwrap();
+        assert_eq!(sealed.as_slice::<u64>().unwrap(), expected);
+        window = sealed.unseal().unwrap();
+    }
+    window.free().unwrap();
+}

@@ -1,4 +1,6 @@
 //! The suite on the simulated network: messages only, order and delay from a seed.
+use rma_conformance::generated::program::Program;
+use rma_conformance::generated::record::Record;
 use rma_conformance::{Exception, Harness};
 use rma_core::{Config, Universe};
 use rma_transport_sim::NetConfig;
@@ -82,11 +84,9 @@ fn generated_programs() {
     generated::judge(seeds.len(), coverage);
 }
 
-/// One changed byte in what the ranks saw is noticed, unless that byte may be anything.
-#[test]
-fn tampered_programs() {
-    let (mut noticed, mut tampered) = (0, 0);
-    for seed in 0..if cfg!(miri) { 1 } else { 6 } {
+/// Programs, and what their ranks saw.
+fn played(seeds: core::ops::Range<u64>, each: &mut dyn FnMut(&Program, &[Record])) {
+    for seed in seeds {
         let program = rma_conformance::generated::program(seed);
         let all = std::sync::Mutex::new(None);
         let run = jobs(Config::default()).simulate(program.ranks, seed, &|universe| {
@@ -98,9 +98,35 @@ fn tampered_programs() {
         run.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
         let records = all.into_inner().unwrap().expect("one rank has them");
         rma_conformance::generated::oracle::check(&program, &records).expect("nothing is wrong");
-        let (these, of) = tampered::tamper(&program, &records);
-        (noticed, tampered) = (noticed + these, tampered + of);
+        each(&program, &records);
     }
+}
+
+/// One changed byte in what the ranks saw is noticed, unless that byte may be anything.
+#[test]
+fn tampered_programs() {
+    let (mut noticed, mut tampered) = (0, 0);
+    played(0..if cfg!(miri) { 1 } else { 6 }, &mut |program, records| {
+        let (these, of) = tampered::tamper(program, records);
+        (noticed, tampered) = (noticed + these, tampered + of);
+    });
     println!("{noticed} of {tampered} changes noticed");
     assert!(noticed * 10 > tampered * 9, "{noticed} of {tampered} changes noticed");
+}
+
+/// It is noticed if an operation that was refused takes effect, or one that was issued does not,
+/// unless others hide that.
+#[test]
+fn misstated_tries() {
+    let mut counts = [(0, 0); 2];
+    played(0..if cfg!(miri) { 1 } else { 40 }, &mut |program, records| {
+        for (sum, these) in counts.iter_mut().zip(tampered::misstate(program, records)) {
+            *sum = (sum.0 + these.0, sum.1 + these.1);
+        }
+    });
+    println!("of refused, of issued, noticed and all: {counts:?}");
+    for (noticed, all) in counts {
+        let enough = cfg!(miri) || all > 10 && noticed * 4 > all;
+        assert!(enough, "{counts:?}: too few are noticed");
+    }
 }

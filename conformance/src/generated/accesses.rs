@@ -142,13 +142,13 @@ impl<'p> Walk<'_, 'p> {
                 self.held.remove(&(*window, None));
             }
             Step::Do(operation) => {
-                let returns = !matches!(operation.call, Call::Put { .. } | Call::Accumulate { .. });
+                let returns = !operation.call.sends();
                 self.add(operation, if returns { now } else { usize::MAX });
             }
             Step::Request(operation) => self.add(operation, usize::MAX),
             Step::Scope(operations) => {
                 for operation in operations {
-                    let send = matches!(operation.call, Call::Put { .. } | Call::Accumulate { .. });
+                    let send = operation.call.sends();
                     self.add(operation, if send { usize::MAX } else { now });
                 }
             }
@@ -157,9 +157,8 @@ impl<'p> Walk<'_, 'p> {
             Step::Finish { id, how: Finish::Wait | Finish::Test } => {
                 let rank = self.rank;
                 let mine = |access: &&mut Access<'_>| {
-                    let call = &access.operation.call;
-                    let sends = matches!(call, Call::Put { .. } | Call::Accumulate { .. });
-                    access.rank == rank && access.operation.id == *id && !sends
+                    let operation = access.operation;
+                    access.rank == rank && operation.id == *id && !operation.call.sends()
                 };
                 let all = self.all.values_mut().flatten();
                 all.filter(mine).for_each(|access| access.done = access.done.min(now));
@@ -180,6 +179,9 @@ impl<'p> Walk<'_, 'p> {
 
     fn add(&mut self, operation: &'p Operation, done: usize) {
         let Some(target) = operation.target else { return };
+        if self.record.is_left(operation.id) {
+            return;
+        }
         let element = self.program.windows[operation.window].element;
         let row = |at: usize, len: usize| Bytes::Row { at, len, index: 0 };
         let bytes = match &operation.call {

@@ -1,6 +1,8 @@
 //! Operations of generated programs, as calls of the library.
 use super::cell::{Cell, Side};
 use super::program::{Call, Operation, UNTOUCHED};
+use super::record::Tried;
+use super::tries::issue;
 use super::values::{Type, typed, typed_atomic};
 use bytemuck::{cast_slice, cast_slice_mut};
 use rma_core::{
@@ -50,10 +52,12 @@ impl Buffer {
     }
 }
 
-/// The buffers of an operation: what it sends, and what it fills.
+/// The buffers of an operation, what it sends and what it fills; and what became of it.
 pub(super) struct Buffers {
     pub(super) origin: Buffer,
     pub(super) result: Buffer,
+    /// If it was tried.
+    pub(super) tried: Option<Tried>,
 }
 
 impl Buffers {
@@ -71,7 +75,7 @@ impl Buffers {
             Call::FetchAndOp { value, .. } => result = Buffer::new(value.len(), UNTOUCHED),
             Call::CompareAndSwap { swap, .. } => result = Buffer::new(swap.len(), UNTOUCHED),
         }
-        Self { origin, result }
+        Self { origin, result, tried: None }
     }
 }
 
@@ -160,11 +164,17 @@ fn of_mut<'b>(bytes: &'b mut [u8], side: &Side) -> &'b mut [u8] {
     &mut bytes[side.start..][..side.size()]
 }
 
-/// What access epochs have in common.
+/// What access epochs have in common. What may be tried is told whether it is.
 pub(super) trait Calls {
-    fn put(&self, target: Rank, disp: impl Displacement, origin: impl Origin) -> Done;
+    fn put(&self, tries: bool, target: Rank, disp: impl Displacement, origin: impl Origin) -> Done;
     fn get<'b>(&self, target: Rank, disp: impl Displacement, to: impl OriginMut<'b>) -> Done;
-    fn accumulate(&self, at: (Rank, impl Displacement), op: Op, from: impl Operands) -> Done;
+    fn accumulate(
+        &self,
+        tries: bool,
+        at: (Rank, impl Displacement),
+        op: Op,
+        from: impl Operands,
+    ) -> Done;
     fn get_accumulate<'b, O: Operands>(
         &self,
         at: (Rank, impl Displacement),
@@ -180,19 +190,34 @@ pub(super) trait Calls {
 
 /// The methods: of `$by`, which takes the target if that is named.
 macro_rules! calls { ($self:ident, $target:ident => $by:expr $(, $named:ident)?) => {
-    fn put(&$self, $target: Rank, disp: impl Displacement, origin: impl Origin) -> Done {
-        $by.put($($named,)? disp, origin)
+    fn put(
+        &$self,
+        tries: bool,
+        $target: Rank,
+        disp: impl Displacement,
+        origin: impl Origin,
+    ) -> Done {
+        if tries {
+            $by.try_put($($named,)? disp, origin)
+        } else {
+            $by.put($($named,)? disp, origin)
+        }
     }
     fn get<'b>(&$self, $target: Rank, disp: impl Displacement, to: impl OriginMut<'b>) -> Done {
         $by.get($($named,)? disp, to)
     }
     fn accumulate(
         &$self,
+        tries: bool,
         ($target, disp): (Rank, impl Displacement),
         op: Op,
         from: impl Operands,
     ) -> Done {
-        $by.accumulate($($named,)? disp, op, from)
+        if tries {
+            $by.try_accumulate($($named,)? disp, op, from)
+        } else {
+            $by.accumulate($($named,)? disp, op, from)
+        }
     }
     fn get_accumulate<'b, O: Operands>(
         &$self,
@@ -247,33 +272,43 @@ pub(super) fn rank(target: Option<u32>) -> Rank {
     target.map_or(Rank::NULL, Rank)
 }
 
-/// Performs an operation, to a target that counts so.
+/// Performs an operation, to a target that counts so; `again` comes between two tries.
 pub(super) fn perform<C: Calls>(
     calls: &C,
     element: Type,
     scale: Scale,
     operation: &Operation,
     buffers: &mut Buffers,
+    again: impl Fn() -> Done,
 ) -> Done {
     let target = rank(operation.target);
-    let (origin, result) = (buffers.origin.bytes(), buffers.result.bytes_mut());
+    let Buffers { origin, result, tried } = buffers;
+    let (origin, result) = (origin.bytes(), result.bytes_mut());
     let (disp, layouts) = scale.place(&operation.call);
     match &operation.call {
         Call::Put { from, .. } => {
-            let Some(by) = &layouts else { return calls.put(target, disp, of(origin, from)) };
-            calls.put(target, by.there.at(disp), by.here[0].of(origin))
+            let put = |tries| match &layouts {
+                None => calls.put(tries, target, disp, of(origin, from)),
+                Some(by) => calls.put(tries, target, by.there.at(disp), by.here[0].of(origin)),
+            };
+            issue(operation, tried, put, again).map(drop)
         }
         Call::Get { to, .. } => {
             let Some(by) = &layouts else { return calls.get(target, disp, of_mut(result, to)) };
             calls.get(target, by.there.at(disp), by.here[0].of(result))
         }
         Call::Accumulate { op, from, .. } => {
-            let Some(by) = &layouts else {
-                return typed!(element, E => {
-                    calls.accumulate((target, disp), *op, cast_slice::<_, E>(of(origin, from)))
-                });
+            let accumulate = |tries| match &layouts {
+                None => typed!(element, E => {
+                    let from = cast_slice::<_, E>(of(origin, from));
+                    calls.accumulate(tries, (target, disp), *op, from)
+                }),
+                Some(by) => {
+                    let at = (target, by.there.at(disp));
+                    calls.accumulate(tries, at, *op, by.here[0].of(origin))
+                }
             };
-            calls.accumulate((target, by.there.at(disp)), *op, by.here[0].of(origin))
+            issue(operation, tried, accumulate, again).map(drop)
         }
         Call::GetAccumulate { op, from, into, .. } => {
             let Some(by) = &layouts else {
@@ -315,29 +350,53 @@ fn start_all<'s>(
     places: &'s [(u64, Option<Layouts>)],
     list: &'s mut [(&Operation, Buffers)],
 ) -> Done {
-    for ((operation, Buffers { origin, result }), place) in list.iter_mut().zip(places) {
+    for ((operation, Buffers { origin, result, tried }), place) in list.iter_mut().zip(places) {
         let (target, origin, result) = (rank(operation.target), origin.bytes(), result.bytes_mut());
+        // Each try makes progress by itself.
+        let again = || Ok(());
         match &operation.call {
-            Call::Put { from, .. } => match place {
-                (disp, None) => ops.put(target, *disp, of(origin, from))?,
-                (disp, Some(by)) => {
-                    ops.put(target, by.there.at(*disp), by.here[0].of(origin))?;
-                }
-            },
+            Call::Put { from, .. } => {
+                let put = |tries| match place {
+                    (disp, None) if tries => ops.try_put(target, *disp, of(origin, from)),
+                    (disp, None) => ops.put(target, *disp, of(origin, from)),
+                    (disp, Some(by)) => {
+                        let (at, from) = (by.there.at(*disp), by.here[0].of(origin));
+                        if tries {
+                            ops.try_put(target, at, from)
+                        } else {
+                            ops.put(target, at, from)
+                        }
+                    }
+                };
+                issue(operation, tried, put, again)?;
+            }
             Call::Get { to, .. } => match place {
                 (disp, None) => ops.get(target, *disp, of_mut(result, to))?,
                 (disp, Some(by)) => {
                     ops.get(target, by.there.at(*disp), by.here[0].of(result))?;
                 }
             },
-            Call::Accumulate { op, from, .. } => match place {
-                (disp, None) => typed!(element, E => {
-                    ops.accumulate(target, *disp, *op, cast_slice::<_, E>(of(origin, from)))?;
-                }),
-                (disp, Some(by)) => {
-                    ops.accumulate(target, by.there.at(*disp), *op, by.here[0].of(origin))?;
-                }
-            },
+            Call::Accumulate { op, from, .. } => {
+                let accumulate = |tries| match place {
+                    (disp, None) => typed!(element, E => {
+                        let from = cast_slice::<_, E>(of(origin, from));
+                        if tries {
+                            ops.try_accumulate(target, *disp, *op, from)
+                        } else {
+                            ops.accumulate(target, *disp, *op, from)
+                        }
+                    }),
+                    (disp, Some(by)) => {
+                        let (at, from) = (by.there.at(*disp), by.here[0].of(origin));
+                        if tries {
+                            ops.try_accumulate(target, at, *op, from)
+                        } else {
+                            ops.accumulate(target, at, *op, from)
+                        }
+                    }
+                };
+                issue(operation, tried, accumulate, again)?;
+            }
             Call::GetAccumulate { op, from, into, .. } => match place {
                 (disp, None) => typed!(element, E => {
                     let from = cast_slice::<_, E>(of(origin, from));

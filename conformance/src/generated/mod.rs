@@ -3,7 +3,9 @@
 //!
 //! A seed is a program. [`strategy`] draws numbers, [`legal`] makes a legal program of any
 //! numbers, [`run`] plays it and [`record`]s what each rank saw, [`oracle`] says whether they could
-//! have seen that. A program that fails is made smaller, by proptest, as long as it fails.
+//! have seen that. Operations that do not wait may be refused ([`program::Otherwise`]): what was
+//! issued in the end counts once, what was refused and left has had no effect. A program that fails
+//! is made smaller, by proptest, as long as it fails.
 mod accesses;
 mod calls;
 pub mod cell;
@@ -15,6 +17,7 @@ pub mod program;
 pub mod record;
 pub mod run;
 pub mod strategy;
+mod tries;
 pub mod values;
 mod windows;
 
@@ -29,8 +32,13 @@ use strategy::Draft;
 /// Seeds whose programs found a mistake once.
 pub const FOUND: &[u64] = &[
     // A get and what is before and behind it, where accumulates need not stay in order.
-    39_013,
+    39_013, // A try after its window was sealed, which asked before.
+    58,
 ];
+
+/// Those of them that are older than tries: no operation of theirs is tried, so that their programs
+/// are as they were.
+const WITHOUT_TRIES: &[u64] = &[39_013];
 
 /// Programs that shrinking tries at most.
 const TRIES: usize = 3_000;
@@ -39,9 +47,13 @@ const TRIES: usize = 3_000;
 /// a rank panicked with, or why the job came to no end.
 pub type Launch<'l> = dyn Fn(u64, u32, &(dyn Fn(Universe) + Sync)) -> Result<(), String> + 'l;
 
+fn draw(seed: u64) -> impl ValueTree<Value = Draft> {
+    strategy::draw(seed, !WITHOUT_TRIES.contains(&seed))
+}
+
 /// The program of a seed.
 pub fn program(seed: u64) -> Program {
-    legal::legalise(&strategy::draw(seed).current())
+    legal::legalise(&draw(seed).current())
 }
 
 /// The ranks that play a program: the first of the job, in an order that the seed decides.
@@ -90,7 +102,7 @@ pub fn check(
 ) -> Coverage {
     let mut coverage = Coverage::default();
     for seed in seeds {
-        let mut tree = strategy::draw(seed);
+        let mut tree = draw(seed);
         let program = legal::legalise(&tree.current());
         match attempt(seed, &program, launch) {
             Ok(one) => coverage.add(one),

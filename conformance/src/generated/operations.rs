@@ -67,7 +67,7 @@ impl Drafter {
                             operation.call,
                             Call::FetchAndOp { .. } | Call::CompareAndSwap { .. }
                         ) {
-                            operations.push(operation);
+                            operations.push(returning(operation));
                         }
                     }
                     self.steps.push(Step::Scope(operations));
@@ -102,7 +102,7 @@ impl Drafter {
             self.pending.push(operation.id);
             self.steps.push(Step::Request(operation));
         } else {
-            self.steps.push(Step::Do(operation));
+            self.steps.push(Step::Do(returning(operation)));
         }
     }
 
@@ -227,7 +227,7 @@ impl Drafter {
                 }
             }
         }
-        self.steps.push(Step::View(operation));
+        self.steps.push(Step::View(Operation { tried: None, ..operation }));
     }
 
     fn operation(
@@ -250,8 +250,14 @@ impl Drafter {
         };
         let salt = (self.rank as u32) << 20 | id as u32;
         let call = call.unwrap_or_else(|| transfer(plan, part, kind, draft, salt));
-        Operation { id, window, target, call }
+        Operation { id, window, target, call, tried: draft.tried }
     }
+}
+
+/// A call whose result is there on return has no form that does not wait.
+fn returning(mut operation: Operation) -> Operation {
+    operation.tried = operation.tried.filter(|_| operation.call.sends());
+    operation
 }
 
 /// Lets ranks meet: half of the steps go to one place, and some windows see operations of one

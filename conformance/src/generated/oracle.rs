@@ -10,7 +10,7 @@
 use super::accesses::{Access, Accesses, collect};
 use super::linearize::{Act, Event, Location, Verdict};
 use super::program::{Call, Operation, Program, Step, UNTOUCHED};
-use super::record::Record;
+use super::record::{Record, Tried};
 use super::values::Type;
 use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -32,24 +32,32 @@ pub struct Coverage {
     pub anything: u64,
     /// Could not be explained within the budget, or held a NaN.
     pub given_up: u64,
+    /// Operations that were tried and not refused.
+    pub accepted: u64,
+    /// Operations that were refused, and issued all the same.
+    pub issued: u64,
+    /// Operations that were refused and not issued.
+    pub left: u64,
 }
 
 impl Coverage {
     /// The counts, to be added up by a reduction.
-    pub fn counts(&self) -> [u64; 5] {
-        [self.explained, self.contended, self.sets, self.anything, self.given_up]
+    pub fn counts(&self) -> [u64; 8] {
+        let Self { explained, contended, sets, anything, given_up, accepted, issued, left } = *self;
+        [explained, contended, sets, anything, given_up, accepted, issued, left]
     }
 
     /// The inverse of [`counts`](Self::counts).
     ///
     /// # Panics
     ///
-    /// If there are not five.
+    /// If there are not eight.
     pub fn from_counts(counts: &[u64]) -> Self {
-        let [explained, contended, sets, anything, given_up] = *counts else {
-            panic!("five counts")
+        let [explained, contended, sets, anything, given_up, accepted, issued, left] = *counts
+        else {
+            panic!("eight counts")
         };
-        Self { explained, contended, sets, anything, given_up }
+        Self { explained, contended, sets, anything, given_up, accepted, issued, left }
     }
 
     /// Adds another's counts.
@@ -59,6 +67,17 @@ impl Coverage {
         self.sets += other.sets;
         self.anything += other.anything;
         self.given_up += other.given_up;
+        self.accepted += other.accepted;
+        self.issued += other.issued;
+        self.left += other.left;
+    }
+
+    fn count(&mut self, tried: Tried) {
+        match tried {
+            Tried { issued: None, .. } => self.left += 1,
+            Tried { refused: 0, .. } => self.accepted += 1,
+            _ => self.issued += 1,
+        }
     }
 }
 
@@ -71,6 +90,7 @@ pub fn check(program: &Program, records: &[Record]) -> Result<Coverage, String> 
         .iter()
         .map(|plan| (0..ranks).map(|rank| plan.initial(rank)).collect())
         .collect();
+    records.iter().flat_map(|record| record.tried.values()).for_each(|t| coverage.count(*t));
     let mut look = 0;
     for (s, stretch) in program.stretches.iter().enumerate() {
         for (window, stores) in &stretch.sealed {
@@ -133,7 +153,7 @@ fn results(steps: &[Step], rank: usize, record: &Record) -> Result<(), String> {
         for operation in operations {
             let found = record.results.get(&operation.id).map(Vec::as_slice);
             let dropped = matches!(step, Step::Request(_)) && found.is_none();
-            if dropped {
+            if record.is_left(operation.id) && found.is_none() || dropped {
                 continue;
             }
             result(operation, found)

@@ -230,6 +230,19 @@ pub struct Operation {
     pub target: Option<u32>,
     /// What.
     pub call: Call,
+    /// What follows if it is refused, where it takes a form that does not wait.
+    pub tried: Option<Otherwise>,
+}
+
+/// What follows when an operation that does not wait is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Otherwise {
+    /// It is tried again, some times, after a flush where the epoch has one; then it waits.
+    Again,
+    /// It waits.
+    Waits,
+    /// It is not issued.
+    Left,
 }
 
 /// What an operation does. Offsets are in bytes from the beginning of the part.
@@ -250,6 +263,11 @@ pub const UNTOUCHED: u8 = 0xA5;
 pub const MARGIN: usize = 5;
 
 impl Call {
+    /// Whether only its origin has something to say: no result comes back.
+    pub fn sends(&self) -> bool {
+        matches!(self, Self::Put { .. } | Self::Accumulate { .. })
+    }
+
     /// Bytes of the origin buffer of a put or get with that side.
     pub fn buffer_len(side: &Side) -> usize {
         let (low, high) = side.span();

@@ -2,7 +2,8 @@
 use super::calls::{Buffer, Buffers, Scale, perform, rank};
 use super::program::{Call, FenceEnd, Finish, Flavour, Operation, Path, Phase, Program, Round};
 use super::program::{Step, Stretch, UNTOUCHED, WindowPlan};
-use super::record::Record;
+use super::record::{Record, Tried};
+use super::tries::{issue, unchanged};
 use super::values::{Type, typed, typed_atomic};
 use super::windows::{Made, builder, reaches};
 use crate::help::near;
@@ -90,6 +91,9 @@ impl<B: OriginBuffer + AsRef<[B::Element]>> Pending for Request<'_, B> {
         Some(cast_slice(buffer.as_ref()).to_vec())
     }
 }
+
+/// A request that was begun or left.
+type Begun<'w> = (Option<Box<dyn Pending + 'w>>, Option<Tried>);
 
 struct Player<'w, 'p> {
     comm: &'p Communicator,
@@ -232,6 +236,9 @@ impl<'w, 'p> Player<'w, 'p> {
             Step::Scope(operations) => self.scope(operations)?,
             Step::Flush { window, target, local } => self.flush(*window, *target, *local)?,
             Step::Finish { id, how } => {
+                if self.record.is_left(*id) {
+                    return Ok(());
+                }
                 let (operation, request) = self.pending.remove(id).expect("it was issued");
                 if let Some(buffer) = request.finish(*how) {
                     self.keep_request(operation, &buffer);
@@ -257,13 +264,18 @@ impl<'w, 'p> Player<'w, 'p> {
         let (element, scale) = (self.element(operation), self.scale(operation));
         let mut buffers = Buffers::new(&operation.call);
         let into = &mut buffers;
+        // The other epochs have no flushes; each try makes progress.
+        let go_on = || Ok(());
+        let flush = || self.flush(operation.window, operation.target, false);
         match &self.open[operation.window] {
             Open::None => unreachable!("operations are in epochs"),
-            Open::Fence(epoch) => perform(&**epoch, element, scale, operation, into)?,
-            Open::Pscw(epoch, _) => perform(&**epoch, element, scale, operation, into)?,
-            Open::Locks(Some(epoch), _) => perform(&**epoch, element, scale, operation, into)?,
+            Open::Fence(epoch) => perform(&**epoch, element, scale, operation, into, go_on)?,
+            Open::Pscw(epoch, _) => perform(&**epoch, element, scale, operation, into, go_on)?,
+            Open::Locks(Some(epoch), _) => {
+                perform(&**epoch, element, scale, operation, into, flush)?
+            }
             Open::Locks(None, one) => {
-                perform(&one[&operation.target], element, scale, operation, into)?;
+                perform(&one[&operation.target], element, scale, operation, into, flush)?;
             }
         }
         self.keep(operation, buffers);
@@ -288,15 +300,20 @@ impl<'w, 'p> Player<'w, 'p> {
         Ok(())
     }
 
+    fn tell(&mut self, operation: &Operation, tried: Option<Tried>) {
+        self.record.tried.extend(tried.map(|tried| (operation.id, tried)));
+    }
+
     fn keep(&mut self, operation: &Operation, buffers: Buffers) {
-        if !matches!(operation.call, Call::Put { .. } | Call::Accumulate { .. }) {
+        self.tell(operation, buffers.tried);
+        if !operation.call.sends() {
             self.record.results.insert(operation.id, buffers.result.bytes().to_vec());
         }
     }
 
     /// Keeps what a request filled; what it sent must have come back as it was.
     fn keep_request(&mut self, operation: &Operation, buffer: &[u8]) {
-        let Buffers { origin, result } = Buffers::new(&operation.call);
+        let Buffers { origin, result, .. } = Buffers::new(&operation.call);
         match &operation.call {
             Call::Put { from, .. } | Call::Accumulate { from, .. } => {
                 let whole = buffer == origin.bytes();
@@ -330,54 +347,83 @@ impl<'w, 'p> Player<'w, 'p> {
     }
 
     fn request(&mut self, operation: &'p Operation) -> Result<(), RmaError> {
+        let (request, tried) = self.begin(operation)?;
+        self.tell(operation, tried);
+        self.pending.extend(request.map(|request| (operation.id, (operation, request))));
+        Ok(())
+    }
+
+    /// The request, unless the operation was refused and left, and what became of it. `either` is
+    /// the same call of a lock, and of an epoch to all, with what its buffer holds.
+    fn begin(&self, operation: &Operation) -> Result<Begun<'w>, RmaError> {
         let (element, scale) = (self.element(operation), self.scale(operation));
         let (call, target) = (&operation.call, rank(operation.target));
-        let Buffers { origin, result } = Buffers::new(call);
+        let Buffers { origin, result, mut tried } = Buffers::new(call);
         let (origin, result) = (origin.bytes().to_vec(), result.bytes().to_vec());
-        /// The same call of a lock, and of an epoch to all.
-        macro_rules! either { ($method:ident($($argument:expr),*)) => {
-            match &self.open[operation.window] {
-                Open::Locks(Some(all), _) => Box::new(all.$method(target, $($argument),*)?),
-                Open::Locks(None, one) => Box::new(one[&operation.target].$method($($argument),*)?),
-                _ => unreachable!("requests need locks"),
-            }
-        } }
-        let request: Box<dyn Pending + 'w> = match call {
+        let flush = || self.flush(operation.window, operation.target, false);
+        macro_rules! either { ($call:ident, $trying:ident($($argument:expr),*), $before:expr) => {{
+            let call = |tries| -> Result<Box<dyn Pending + 'w>, RmaError> {
+                let request = match &self.open[operation.window] {
+                    Open::Locks(Some(all), _) if tries => all.$trying(target, $($argument),*),
+                    Open::Locks(Some(all), _) => all.$call(target, $($argument),*),
+                    Open::Locks(None, one) if tries => {
+                        one[&operation.target].$trying($($argument),*)
+                    }
+                    Open::Locks(None, one) => one[&operation.target].$call($($argument),*),
+                    _ => unreachable!("requests need locks"),
+                };
+                Ok(Box::new(request.map_err(|refused| unchanged(refused, $before))?))
+            };
+            issue(operation, &mut tried, call, flush)?
+        }} }
+        let request = match call {
             Call::Put { data, .. } => match scale.place(call) {
-                (disp, None) => either!(rput(disp, data.clone())),
+                (disp, None) => either!(rput, try_rput(disp, data.clone()), data),
                 (disp, Some(by)) => {
-                    either!(rput(by.there.at(disp), by.here[0].of(origin)))
+                    let of = |buffer| by.here[0].of(buffer);
+                    either!(rput, try_rput(by.there.at(disp), of(origin.clone())), &origin)
                 }
             },
             Call::Get { to, .. } => match scale.place(call) {
-                (disp, None) => either!(rget(disp, vec![UNTOUCHED; to.size()])),
+                (disp, None) => {
+                    let buffer = || filled::<u8>(to.size());
+                    either!(rget, try_rget(disp, buffer()), &buffer())
+                }
                 (disp, Some(by)) => {
-                    either!(rget(by.there.at(disp), by.here[0].of(result)))
+                    let of = |buffer| by.here[0].of(buffer);
+                    either!(rget, try_rget(by.there.at(disp), of(result.clone())), &result)
                 }
             },
             Call::Accumulate { op, values, .. } => match scale.place(call) {
                 (disp, None) => typed!(element, E => {
-                    either!(raccumulate(disp, *op, pod_collect_to_vec::<u8, E>(values)))
+                    let from = || pod_collect_to_vec::<u8, E>(values);
+                    either!(raccumulate, try_raccumulate(disp, *op, from()), values)
                 }),
                 (disp, Some(by)) => {
-                    either!(raccumulate(by.there.at(disp), *op, by.here[0].of(origin)))
+                    let from = || by.here[0].of(origin.clone());
+                    either!(raccumulate, try_raccumulate(by.there.at(disp), *op, from()), &origin)
                 }
             },
             Call::GetAccumulate { op, values, into, .. } => match scale.place(call) {
                 (disp, None) => typed!(element, E => {
-                    let from = pod_collect_to_vec::<u8, E>(values);
-                    either!(rget_accumulate(disp, *op, &from, filled::<E>(into.size())))
+                    let (from, into) = (pod_collect_to_vec::<u8, E>(values), into.size());
+                    let (before, into) = (vec![UNTOUCHED; into], || filled::<E>(into));
+                    either!(rget_accumulate, try_rget_accumulate(disp, *op, &from, into()), &before)
                 }),
                 (disp, Some(by)) => {
                     let [from, into] = &by.here[..] else { unreachable!("two buffers") };
-                    let (from, into) = (from.of(&origin), into.of(result));
-                    either!(rget_accumulate(by.there.at(disp), *op, from, into))
+                    let (at, from) = (|| by.there.at(disp), || from.of(&origin));
+                    let into = || into.of(result.clone());
+                    either!(
+                        rget_accumulate,
+                        try_rget_accumulate(at(), *op, from(), into()),
+                        &result
+                    )
                 }
             },
             other => unreachable!("{other:?} has no request"),
         };
-        self.pending.insert(operation.id, (operation, request));
-        Ok(())
+        Ok((request, tried))
     }
 
     fn view(&mut self, operation: &Operation) -> Result<(), RmaError> {

@@ -2,6 +2,7 @@
 //!
 //! Any numbers give a legal program ([`super::legal`]), so shrinking never has to know what is
 //! legal. Small numbers give simple things.
+use super::program::Otherwise;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -9,6 +10,8 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 /// Ranks at most.
 pub const RANKS: usize = 4;
+/// Steps of a rank in a round are fewer.
+const STEPS: usize = 16;
 /// Windows at most.
 pub const WINDOWS: usize = 3;
 
@@ -51,6 +54,7 @@ pub(super) struct StepDraft {
     pub(super) len: u16,
     pub(super) value: u16,
     pub(super) more: u32,
+    pub(super) tried: Option<Otherwise>,
 }
 
 fn windows() -> impl Strategy<Value = Vec<WindowDraft>> {
@@ -75,12 +79,24 @@ fn steps() -> impl Strategy<Value = Vec<Vec<StepDraft>>> {
             len,
             value,
             more,
+            tried: None,
         },
     );
-    vec(vec(step, 0..16), RANKS)
+    vec(vec(step, 0..STEPS), RANKS)
 }
 
-fn drafts() -> impl Strategy<Value = Draft> {
+/// By rank and step, in each round: whether the operations there are tried.
+fn trials() -> impl Strategy<Value = Vec<Vec<Option<Otherwise>>>> {
+    let tried = prop_oneof![
+        6 => Just(None),
+        2 => Just(Some(Otherwise::Left)),
+        1 => Just(Some(Otherwise::Waits)),
+        2 => Just(Some(Otherwise::Again)),
+    ];
+    vec(vec(tried, STEPS), RANKS)
+}
+
+fn drafts(tries: bool) -> impl Strategy<Value = Draft> {
     let phase = (any::<u8>(), any::<u64>());
     let focus = (any::<u8>(), any::<u8>(), any::<u16>());
     let begin = (any::<u8>(), focus, any::<[bool; 2]>());
@@ -94,15 +110,20 @@ fn drafts() -> impl Strategy<Value = Draft> {
             steps,
         },
     );
-    (any::<u8>(), windows(), vec(round, 1..5)).prop_map(|(ranks, windows, rounds)| Draft {
-        ranks,
-        windows,
-        rounds,
-    })
+    // Tries come last: all else is what the seed gave before there were any.
+    (any::<u8>(), windows(), vec(round, 1..5), trials()).prop_map(
+        move |(ranks, windows, mut rounds, trials)| {
+            let steps = rounds.iter_mut().flat_map(|round| &mut round.steps);
+            for (steps, tried) in steps.zip(trials.iter().cycle()).filter(|_| tries) {
+                steps.iter_mut().zip(tried).for_each(|(step, tried)| step.tried = *tried);
+            }
+            Draft { ranks, windows, rounds }
+        },
+    )
 }
 
-/// The draft of a seed, to be shrunk.
-pub fn draw(seed: u64) -> impl ValueTree<Value = Draft> {
+/// The draft of a seed, to be shrunk; whether some of its operations are tried.
+pub fn draw(seed: u64, tries: bool) -> impl ValueTree<Value = Draft> {
     let mut bytes = [0; 32];
     for (i, chunk) in bytes.chunks_mut(8).enumerate() {
         // Neighbouring seeds differ in many bits.
@@ -111,5 +132,5 @@ pub fn draw(seed: u64) -> impl ValueTree<Value = Draft> {
     }
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    drafts().new_tree(&mut runner).expect("nothing is filtered")
+    drafts(tries).new_tree(&mut runner).expect("nothing is filtered")
 }

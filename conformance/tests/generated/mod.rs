@@ -69,10 +69,13 @@ fn caught(job: impl FnOnce()) -> Result<(), String> {
 pub(crate) fn judge(programs: usize, coverage: Coverage) {
     println!("{programs} programs: {coverage:?}");
     if programs >= 100 {
-        let Coverage { explained, contended, sets, anything, given_up } = coverage;
+        let Coverage { explained, contended, sets, anything, given_up, accepted, issued, left } =
+            coverage;
         let all = explained + sets + anything + given_up;
         assert!(explained * 2 > all, "most elements must have an explanation: {coverage:?}");
         assert!(contended > 3 * programs as u64, "several ranks must meet: {coverage:?}");
         assert!(given_up * 50 < all, "the search gives up too often: {coverage:?}");
+        assert!(accepted > programs as u64, "tries must be accepted: {coverage:?}");
+        assert!(issued > 0 && left > 0, "some tries must be refused: {coverage:?}");
     }
 }

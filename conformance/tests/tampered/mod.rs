@@ -1,7 +1,7 @@
 //! That the oracle sees what is wrong: what ranks saw, changed by a byte.
 use rma_conformance::generated::oracle::check;
 use rma_conformance::generated::program::Program;
-use rma_conformance::generated::record::Record;
+use rma_conformance::generated::record::{Issued, Record, Tried};
 
 /// Changes, one at a time, bytes of what the ranks saw; returns how many the oracle noticed, and
 /// how many there were.
@@ -40,4 +40,26 @@ pub(crate) fn tamper(program: &Program, records: &[Record]) -> (usize, usize) {
         }
     }
     (noticed, tampered)
+}
+
+/// Says, one at a time, of operations that were refused and left that they were issued, and of
+/// those that were issued by a try that they were not; returns how many the oracle noticed, and how
+/// many there were, of each kind.
+pub(crate) fn misstate(program: &Program, records: &[Record]) -> [(usize, usize); 2] {
+    let mut counts = [(0, 0); 2];
+    for (rank, record) in records.iter().enumerate() {
+        for (id, tried) in &record.tried {
+            let (kind, issued) = match tried.issued {
+                None => (0, Some(Issued::Waiting)),
+                Some(Issued::Trying) => (1, None),
+                Some(Issued::Waiting) => continue,
+            };
+            let mut changed = records.to_vec();
+            changed[rank].tried.insert(*id, Tried { issued, ..*tried });
+            changed[rank].results.remove(id);
+            counts[kind].0 += usize::from(check(program, &changed).is_err());
+            counts[kind].1 += 1;
+        }
+    }
+    counts
 }

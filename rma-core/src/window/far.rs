@@ -311,6 +311,8 @@ impl Far {
         let mut state = self.state();
         state.known.clear();
         state.order.clear();
+        drop(state);
+        self.queried.clear();
     }
 
     /// Asks again before the next operation on the region with the byte at that address.

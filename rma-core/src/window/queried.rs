@@ -59,6 +59,11 @@ impl QueriedTargets {
         self.lock().entry(key).or_insert(new).pending.clone()
     }
 
+    /// What was asked so far is asked again, answered or not.
+    pub(super) fn clear(&self) {
+        self.lock().clear();
+    }
+
     /// Takes those that are answered, if there are many.
     fn take_answered(&self) -> Vec<((Rank, u64), QueriedTarget)> {
         let mut all = self.lock();

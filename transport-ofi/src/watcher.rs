@@ -167,7 +167,7 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
     let bell = &*port.bell;
     let mut rest = Rest { is_crowded, patience: Patience::new(is_crowded), retry: RETRY, looks: 0 };
     let (mut polls, mut looks) = (0, 0);
-    let (mut farewell, mut linger, mut last) = (None, None, None);
+    let (mut farewell, mut leaving) = (None, Leaving::default());
     let mut is_rung = true;
     let mut quiet_from = Instant::now();
     loop {
@@ -183,12 +183,12 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
             rest.disturb();
         }
         let Brought { news, room } = port.read();
-        // While a thread looks at its transfers by itself, as one that puts again and again does for
-        // room, it has them for itself. Messages it may not look for.
+        // While a thread looks at transfers by itself, as one does that puts again and again and is
+        // out of room, it has them for itself. It need not look for messages.
         let looked = port.device.as_deref().map_or(looks, Device::looks);
-        let are_others = looked == looks || bell.is_wanted();
+        let are_left = looked != looks && !bell.is_wanted();
         looks = looked;
-        let device = port.device.as_deref().filter(|_| are_others);
+        let device = port.device.as_deref().filter(|_| !are_left);
         let has_moved = device.is_some_and(Device::look);
         if news {
             port.wake();
@@ -213,17 +213,7 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
         }
         let is_settled = tend(port, &mut farewell);
         let is_over = bell.over.load(Acquire);
-        if is_over && is_settled {
-            let until = *linger.get_or_insert_with(|| Instant::now() + LINGER);
-            let may_close = port.may_close();
-            if port.is_idle() && may_close != Some(false) || Instant::now() > until {
-                return end(port);
-            }
-        }
-        // Peers that cannot be answered hold up no rank that leaves.
-        if is_over
-            && Instant::now() > *last.get_or_insert_with(|| Instant::now() + port.farewell + LINGER)
-        {
+        if is_over && leaving.may_end(port, is_settled) {
             return end(port);
         }
         // No thread computes where this one looks if a thread of the rank sleeps. To ask whether
@@ -240,6 +230,28 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
         if woken != Woken::Late {
             quiet_from = Instant::now();
         }
+    }
+}
+
+/// Until when a rank that leaves waits.
+#[derive(Default)]
+struct Leaving {
+    /// Once it is settled, for messages that are under way.
+    linger: Option<Instant>,
+    /// For peers that cannot be answered: they hold up no rank that leaves.
+    last: Option<Instant>,
+}
+
+impl Leaving {
+    fn may_end(&mut self, port: &Port, is_settled: bool) -> bool {
+        let now = Instant::now();
+        if is_settled {
+            let until = *self.linger.get_or_insert(now + LINGER);
+            if port.is_idle() && port.may_close() != Some(false) || now > until {
+                return true;
+            }
+        }
+        now > *self.last.get_or_insert(now + port.farewell + LINGER)
     }
 }
 

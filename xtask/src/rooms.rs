@@ -183,6 +183,11 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
     },
     Exception {
         rule: "global",
+        path: "rma-core/src/memory/accumulate.rs",
+        reason: "a block that a thread combines in during a call, whichever rank it works for",
+    },
+    Exception {
+        rule: "global",
         path: "rma-core/src/memory/large.rs",
         reason: "how fast the machine copies is the same for all ranks of a process (ADR 23)",
     },

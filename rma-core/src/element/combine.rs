@@ -32,6 +32,7 @@ impl BasicType {
 
     /// Whether its own code combines by `op`. Signed integers have minimum and maximum only: all
     /// else is the same for unsigned ones.
+    #[inline]
     const fn has_code(self, op: Op) -> bool {
         match op {
             Op::Min | Op::Max => self.has(op),

@@ -211,6 +211,10 @@ impl Peer<'_> {
         {
             return Ok(());
         }
+        let basic = at.placed.as_ref().or(from.as_ref()).and_then(|of| of.layout().basic());
+        if op != Op::NoOp && self.combine_row(&at, (op, basic), (elements, &from), None) {
+            return Ok(());
+        }
         self.accumulate_layout_long::<E, TRIES>(at, op, elements, from)
     }
 
@@ -229,10 +233,6 @@ impl Peer<'_> {
         let there = self.there(at, &of)?;
         let from = self.here::<E>(from, elements.len(), &of)?;
         let (basic, origin) = (of.layout().basic(), (cast_slice(elements), from));
-        if op != Op::NoOp && self.combine_row(at.disp, (op, basic), &there, (origin.0, &from), None)
-        {
-            return Ok(());
-        }
         let action = Action::Combine { op, basic, fetches: false };
         let combine = self.between((ACCUMULATE, action), at.disp, there, origin);
         self.window().perform(&combine.trying(TRIES))
@@ -341,6 +341,11 @@ impl Peer<'_> {
             let action = (GET_ACCUMULATE, Action::Combine { op, basic, fetches: true });
             return Ok(Some((self.operation(action, at.disp, len, &[]), Side::dense(len))));
         };
+        let basic = of.layout().basic();
+        let old = Some((&mut *result, &into));
+        if self.combine_row(&at, (op, basic), (origin, &from), old) {
+            return Ok(None);
+        }
         let (there, into) = (self.there(at, &of)?, self.here::<E>(into, result.len(), &of)?);
         let from = match op {
             Op::NoOp => Side::dense(0),
@@ -351,13 +356,8 @@ impl Peer<'_> {
         {
             return Err(self.mismatch(&of, from.layout().signature(from.count())));
         }
-        let (basic, origin) = (of.layout().basic(), (cast_slice(origin), from));
-        let old = Some((cast_slice_mut(result), &into));
-        if self.combine_row(at.disp, (op, basic), &there, (origin.0, &from), old) {
-            return Ok(None);
-        }
         let action = (GET_ACCUMULATE, Action::Combine { op, basic, fetches: true });
-        Ok(Some((self.between(action, at.disp, there, origin), into)))
+        Ok(Some((self.between(action, at.disp, there, (cast_slice(origin), from)), into)))
     }
 
     /// The hottest path with layouts: one element, which lies at the displacement. Without bytes
@@ -389,52 +389,66 @@ impl Peer<'_> {
 
     /// The hot path with layouts: the target's side is a row, each other lies together, and nothing
     /// stands in the way. Otherwise nothing happened: the long way finds out what does.
-    fn combine_row(
+    #[inline(never)]
+    fn combine_row<E: Element>(
         &self,
-        disp: u64,
+        spot: &Spot<'_>,
         (op, basic): (Op, Option<BasicType>),
-        there: &Side<'_>,
-        (origin, from): (&[u8], &Side<'_>),
-        result: Option<(&mut [u8], &Side<'_>)>,
+        (origin, from): (&[E], &Option<PlacedLayout<'_>>),
+        result: Option<(&mut [E], &Option<PlacedLayout<'_>>)>,
     ) -> bool {
         let combined = || {
             let basic = basic.filter(|basic| basic.has(op))?;
-            let (part, offset) = self.near_part(disp)?;
-            let row = there.only_row(offset)?;
-            let base = part.address().wrapping_add(offset);
-            if there.overlaps() || !part.holds(row) || !there.is_aligned(base, basic.align()) {
+            if spot.placed.as_ref().is_some_and(PlacedLayout::overlaps) {
                 return None;
             }
-            let bytes = row.len * row.count;
+            let beside = |side: &Option<PlacedLayout<'_>>, count: usize| {
+                let (part, row, here) = self.near_rows::<E>(spot, side.as_ref(), count)?;
+                Some((part, row, together(here)?))
+            };
             let operands = match op {
-                Op::NoOp => &[][..],
-                _ => origin.get(together(there, from, bytes)?)?,
+                Op::NoOp => None,
+                _ => Some(beside(from, origin.len())?),
             };
-            let result = match result {
-                None => None,
-                Some((old, into)) => Some(old.get_mut(together(there, into, bytes)?)?),
+            let (memory, operands, result) = match (operands, result) {
+                (Some((part, row, here)), None) => {
+                    ((part, row), cast_slice(origin).get(here)?, None)
+                }
+                (operands, Some((old, into))) => {
+                    let (part, row, there) = beside(into, old.len())?;
+                    let operands = match operands {
+                        Some((_, same, here)) if same == row => cast_slice(origin).get(here)?,
+                        Some(_) => return None,
+                        None => &[][..],
+                    };
+                    ((part, row), operands, Some(cast_slice_mut(old).get_mut(there)?))
+                }
+                (None, None) => return None,
             };
+            let (part, row) = memory;
+            // Of one type, whose width is a multiple of its alignment.
+            let first = part.address().wrapping_add_signed(row.at);
+            let steps = if row.count > 1 { row.stride.cast_unsigned() } else { 0 };
+            if (first | steps) & (basic.align() as u64 - 1) != 0 || !part.holds(row) {
+                return None;
+            }
             let (block, rank) = (self.entry().and_then(Target::block), self.window().rank());
             let integers = self.table().integers();
-            let (of, memory) = ((basic, op), (part, row));
-            combine_near(memory, of, operands, result, (integers, block, rank))
+            combine_near(memory, (basic, op), operands, result, (integers, block, rank))
         };
         combined().is_some()
     }
 }
 
-/// Where the bytes of a side are, if it holds what the target's does, which are so many bytes, and
-/// they lie one behind the other.
+/// The bytes of a row, if they lie one behind the other.
 #[inline(always)]
-fn together(there: &Side<'_>, side: &Side<'_>, bytes: u64) -> Option<Range<usize>> {
-    if let (Side::Layout(there), Side::Layout(side)) = (there, side)
-        && !there.matches(side)
-    {
+fn together(row: Row) -> Option<Range<usize>> {
+    if row.count != 1 && row.stride.cast_unsigned() != row.len {
         return None;
     }
-    let row = side.only_row(0).filter(|row| row.count == 1 && row.len == bytes)?;
     let begin = usize::try_from(row.at).ok()?;
-    Some(begin..begin.checked_add(usize::try_from(bytes).ok()?)?)
+    let len = usize::try_from(row.len.checked_mul(row.count)?).ok()?;
+    Some(begin..begin.checked_add(len)?)
 }
 
 /// Combines one element atomically, for the type at hand.
@@ -470,6 +484,7 @@ const SHORT: u64 = 64;
 
 /// Combines a row of a part, which lies inside, and whose blocks are aligned. `None` if that was
 /// not possible, and nothing happened.
+#[inline(always)]
 fn combine_near(
     (part, row): (Span<'_>, Row),
     (basic, op): (BasicType, Op),

@@ -100,29 +100,30 @@ impl<'w> Peer<'w> {
         here: Option<PlacedLayout<'_>>,
         count: usize,
     ) -> Option<usize> {
-        let (of, same) = match (spot.placed, here) {
+        // Whether they are runs first: that is told by a look.
+        let (run, same) = match (&spot.placed, here) {
             (Some(there), Some(here)) => {
-                let same = there.matches(&here) && there.run() == here.run();
-                (there, same && there.start() | here.start() == 0)
+                let run = there.run()?;
+                let same = here.run() == Some(run) && there.matches(&here);
+                (run, same && there.start() | here.start() == 0)
             }
-            (Some(one), None) | (None, Some(one)) => {
-                (one, one.holds::<E>(count) && one.start() == 0)
-            }
+            (Some(one), None) => (one.run()?, one.holds::<E>(count) && one.start() == 0),
+            (None, Some(one)) => (one.run()?, one.holds::<E>(count) && one.start() == 0),
             (None, None) => return None,
         };
-        let len = usize::try_from(of.run()?).ok()?;
+        let len = usize::try_from(run).ok()?;
         (same && len <= count * size_of::<E>()).then_some(len)
     }
 
     /// The hot path with layouts: both sides are a row each and hold the same, and nothing stands
     /// in the way. Otherwise the long way finds out what does.
     #[inline(always)]
-    fn near_rows<E: Element>(
+    pub(super) fn near_rows<E: Element>(
         &self,
         spot: &Spot<'_>,
         here: Option<&PlacedLayout<'_>>,
         count: usize,
-    ) -> Option<(Area<'w>, Row, Row)> {
+    ) -> Option<(Span<'w>, Row, Row)> {
         let (part, offset) = self.near_part(spot.disp)?;
         let solid =
             |at: u64, len: u64| Some(Row { at: at.try_into().ok()?, stride: 0, len, count: 1 });
@@ -139,7 +140,7 @@ impl<'w> Peer<'w> {
             _ => return None,
         };
         let (there, here) = only_pair(there, here)?;
-        Some((Area::new(part), there, here))
+        Some((part, there, here))
     }
 
     /// An operation on bytes that lie one behind the other on both sides.
@@ -361,6 +362,9 @@ impl<'w> Peer<'w> {
             }
             None => {}
         }
+        if self.put_rows(&spot, origin, &from) {
+            return Ok(());
+        }
         self.put_layout_long::<E, TRIES>(spot, of, origin, from)
     }
 
@@ -376,9 +380,6 @@ impl<'w> Peer<'w> {
         if self.target == Rank::NULL {
             return Ok(());
         }
-        if self.put_rows(&spot, origin, from) {
-            return Ok(());
-        }
         let there = self.there(spot, &of)?;
         let here = self.here::<E>(from, origin.len(), &of)?;
         let origin = cast_slice(origin);
@@ -391,12 +392,12 @@ impl<'w> Peer<'w> {
         &self,
         spot: &Spot<'_>,
         origin: &[E],
-        from: Option<PlacedLayout<'_>>,
+        from: &Option<PlacedLayout<'_>>,
     ) -> bool {
         let once = !spot.placed.as_ref().is_some_and(PlacedLayout::overlaps);
         let rows = self.near_rows::<E>(spot, from.as_ref(), origin.len()).filter(|_| once);
-        rows.is_some_and(|(area, sink, source)| {
-            area.try_write_row(sink, cast_slice(origin), source)
+        rows.is_some_and(|(part, sink, source)| {
+            Area::new(part).try_write_row(sink, cast_slice(origin), source)
         })
     }
 
@@ -473,7 +474,10 @@ impl<'w> Peer<'w> {
             }
             None => {}
         }
-        self.get_layout_long(spot, of, origin, to)
+        if self.get_rows(&spot, origin, &to) {
+            return Ok(None);
+        }
+        self.get_layout_long::<E>(spot, of, origin.len(), to)
     }
 
     #[inline(never)]
@@ -481,18 +485,15 @@ impl<'w> Peer<'w> {
         &self,
         spot: Spot<'a>,
         of: PlacedLayout<'a>,
-        origin: &mut [E],
+        count: usize,
         to: Option<PlacedLayout<'a>>,
     ) -> Result<Option<(Operation<'a>, Side<'a>)>, RmaError> {
         // S-G4
         if self.target == Rank::NULL {
             return Ok(None);
         }
-        if self.get_rows(&spot, origin, to) {
-            return Ok(None);
-        }
         let there = self.there(spot, &of)?;
-        let here = self.here::<E>(to, origin.len(), &of)?;
+        let here = self.here::<E>(to, count, &of)?;
         let nothing = (&[][..], Side::dense(0));
         Ok(Some((self.between(GET, spot.disp, there, nothing), here)))
     }
@@ -503,12 +504,12 @@ impl<'w> Peer<'w> {
         &self,
         spot: &Spot<'_>,
         origin: &mut [E],
-        to: Option<PlacedLayout<'_>>,
+        to: &Option<PlacedLayout<'_>>,
     ) -> bool {
         let once = !to.as_ref().is_some_and(PlacedLayout::overlaps);
         let rows = self.near_rows::<E>(spot, to.as_ref(), origin.len()).filter(|_| once);
-        rows.is_some_and(|(area, source, sink)| {
-            area.try_read_row(source, cast_slice_mut(origin), sink)
+        rows.is_some_and(|(part, source, sink)| {
+            Area::new(part).try_read_row(source, cast_slice_mut(origin), sink)
         })
     }
 

@@ -1,14 +1,15 @@
 //! Operations that overlap, in a closure scope (the shape of `std::thread::scope`).
 #![allow(unsafe_code)]
 
-use super::peer::GET;
+use super::peer::{GET, Peer};
 use super::{Access, Operands};
 use crate::element::Op;
 use crate::error::RmaError;
 use crate::execute::{BOUNCE_BYTES, Completion, Packed};
+use crate::memory::target::Table;
 use crate::operation::{Displacement, Operation, Origin, OriginMut, Side, Sink};
 use crate::rank::Rank;
-use crate::window::Drain;
+use crate::window::{Drain, Window};
 use bytemuck::cast_slice_mut;
 use core::marker::PhantomData;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -19,12 +20,16 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 /// runtime has let go of all of them: forgetting any value inside the closure changes nothing.
 pub struct Ops<'scope, 'env: 'scope> {
     /// Of operations that are not complete at once, if there were some. On the heap, so that a
-    /// scope without them is made and dropped at little cost.
-    under_way: OnceLock<Box<Overlapping<'scope, 'env>>>,
+    /// scope without them is made and dropped at little cost; and only referred to, so that a hot
+    /// path need not have the rest of this in memory.
+    under_way: &'scope ScopeRest<'scope, 'env>,
     access: Access<'env>,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
+
+/// What a scope has under way, once it has something.
+type ScopeRest<'scope, 'env> = OnceLock<Box<Overlapping<'scope, 'env>>>;
 
 /// Operations of a scope that are not complete.
 struct Overlapping<'scope, 'env> {
@@ -64,9 +69,9 @@ impl<'env> Ops<'_, 'env> {
         F: for<'scope> FnOnce(&'scope Ops<'scope, 'env>) -> Result<R, RmaError>,
     {
         let under_way = OnceLock::new();
-        let ops = Ops { under_way, access, scope: PhantomData, env: PhantomData };
+        let ops = Ops { under_way: &under_way, access, scope: PhantomData, env: PhantomData };
         let result = scope(&ops);
-        match ops.under_way.get() {
+        match under_way.get() {
             None => result,
             Some(under_way) => {
                 let finished = under_way.finish();
@@ -81,15 +86,15 @@ impl<'scope, 'env> Ops<'scope, 'env> {
     #[cold]
     #[inline(never)]
     fn fetch(
-        &'scope self,
+        window: &'env Window,
+        under_way: &'scope ScopeRest<'scope, 'env>,
         operation: &Operation<'_>,
         bytes: &'scope mut [u8],
         into: Side<'_>,
     ) -> Result<(), RmaError> {
-        let window = self.access.window();
         let left = window.execute(operation, Sink { bytes: &mut *bytes, into })?;
         let Some(left) = left else { return Ok(()) };
-        let under_way = self.under_way.get_or_init(|| {
+        let under_way = under_way.get_or_init(|| {
             let drain = Drain::new(window, "a scope of operations", Rank::NULL);
             Box::new(Overlapping { drain, packed: Mutex::default() })
         });
@@ -99,8 +104,8 @@ impl<'scope, 'env> Ops<'scope, 'env> {
         // SAFETY: `bytes` is exclusively borrowed for `'scope`, which outlives the closure that
         // `run` called; what waits packed is on the heap, owned by `under_way`, and not
         // looked at before `run` has drained. `run` drains before it returns, and `Drain` if it
-        // unwinds. `Ops` is only handed out by shared reference: the closure cannot forget or
-        // move it.
+        // unwinds. The cell is a local of `run`, of which the closure has a shared reference: it
+        // cannot forget or move it.
         let started = unsafe { window.begin_fetch(operation, left, sink, &mut completion) };
         if let Some(packed) = completion.take_packed() {
             let mut waiting = under_way.packed();
@@ -109,6 +114,21 @@ impl<'scope, 'env> Ops<'scope, 'env> {
             waiting.all.push((packed, bytes));
         }
         started
+    }
+
+    /// Starts a get of bytes that load does not reach. Gets what it makes a peer of, so that a hot
+    /// path need not have one in memory.
+    #[cold]
+    #[inline(never)]
+    fn fetch_bytes(
+        (window, table): (&'env Window, Table<'env>),
+        under_way: &'scope ScopeRest<'scope, 'env>,
+        (target, disp): (Rank, u64),
+        bytes: &'scope mut [u8],
+    ) -> Result<(), RmaError> {
+        let (len, into) = (bytes.len(), Side::dense(bytes.len()));
+        let get = Peer::new(window, table, target).operation(GET, disp, len, &[]);
+        Self::fetch(window, under_way, &get, bytes, into)
     }
 
     /// Starts a put; `origin` is borrowed until the scope ends, layouts are yours again on return.
@@ -157,12 +177,15 @@ impl<'scope, 'env> Ops<'scope, 'env> {
                         span.read(bytes);
                         return Ok(());
                     }
-                    let (len, into) = (bytes.len(), Side::dense(bytes.len()));
-                    return self.fetch(&peer.operation(GET, spot.disp, len, &[]), bytes, into);
+                    let (access, place) = ((peer.window(), peer.table()), (target, spot.disp));
+                    return Self::fetch_bytes(access, self.under_way, place, bytes);
                 };
                 match peer.get_layout(spot, of, elements, to)? {
                     None => Ok(()),
-                    Some((get, into)) => self.fetch(&get, cast_slice_mut(elements), into),
+                    Some((get, into)) => {
+                        let bytes = cast_slice_mut(elements);
+                        Self::fetch(peer.window(), self.under_way, &get, bytes, into)
+                    }
                 }
             },
         )
@@ -212,7 +235,10 @@ impl<'scope, 'env> Ops<'scope, 'env> {
             #[inline(always)]
             |result, into| match origin.get_accumulate(&peer, spot, op, result, into)? {
                 None => Ok(()),
-                Some((fetch, into)) => self.fetch(&fetch, cast_slice_mut(result), into),
+                Some((fetch, into)) => {
+                    let bytes = cast_slice_mut(result);
+                    Self::fetch(peer.window(), self.under_way, &fetch, bytes, into)
+                }
             },
         )
     }

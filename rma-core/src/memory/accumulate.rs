@@ -9,19 +9,22 @@ use super::target::Span;
 use crate::element::{AtomicElement, BasicElement, BasicType, Op, Visitor};
 use crate::layout::Row;
 use bytemuck::{bytes_of, bytes_of_mut, pod_read_unaligned};
+use core::cell::RefCell;
 
 /// Bytes combined at a time in private memory: stays in the first-level cache beside the window's
 /// bytes and the operands.
 const BLOCK: usize = 1024;
-
-/// So few bytes are combined in less private memory, which must be cleared first.
-const FEW: usize = 64;
 
 /// Blocks of a row with fewer bytes are combined several at a time, by copies.
 const SMALL: u64 = 256;
 
 #[repr(align(64))]
 struct Aligned([u8; BLOCK]);
+
+thread_local! {
+    /// What a thread combines in: to clear as much for each call takes longer than a short call.
+    static PRIVATE: RefCell<Aligned> = const { RefCell::new(Aligned([0; BLOCK])) };
+}
 
 /// What combines integers of 32 and 64 bits in a window, whichever rank asks; other types are
 /// combined under the locks of stripes in any.
@@ -180,10 +183,9 @@ pub(crate) fn under_lock(
     let Some(rest) = span.part(done, operands.len() - done) else { return };
     let result = result.and_then(|result| result.get_mut(done..));
     let operands = &operands[done..];
-    match operands.len() {
-        ..=FEW => combine_copies(rest, basic, op, operands, result, &mut [0; FEW]),
-        _ => combine_copies(rest, basic, op, operands, result, &mut Aligned([0; BLOCK]).0),
-    }
+    PRIVATE.with_borrow_mut(|private| {
+        combine_copies(rest, basic, op, operands, result, &mut private.0);
+    });
 }
 
 /// As [`under_lock`], out of and back into the window, as much at a time as `private` holds.
@@ -194,7 +196,7 @@ fn combine_copies(
     op: Op,
     operands: &[u8],
     mut result: Option<&mut [u8]>,
-    private: &mut [u8],
+    private: &mut [u8; BLOCK],
 ) {
     for (i, operands) in operands.chunks(private.len()).enumerate() {
         let start = i * private.len();
@@ -225,10 +227,13 @@ pub(crate) fn row_under_lock(
         });
     }
     let operands = if op == Op::NoOp { &[][..] } else { operands };
-    row_in_blocks(part, row, basic, op, operands, result);
+    PRIVATE.with_borrow_mut(|private| {
+        row_in_blocks(part, row, basic, op, operands, result, &mut private.0);
+    });
 }
 
-/// Combines a row of short blocks, many of them at a time, in private memory.
+/// Combines a row of short blocks, as many of them at a time as fill a block of private memory.
+#[inline(always)]
 fn row_in_blocks(
     part: Span<'_>,
     row: Row,
@@ -236,15 +241,16 @@ fn row_in_blocks(
     op: Op,
     operands: &[u8],
     mut result: Option<&mut [u8]>,
+    private: &mut [u8; BLOCK],
 ) {
     let area = Area::new(part);
-    let mut private = Aligned([0; BLOCK]);
-    let (mut rest, mut at) = (row, 0);
-    while rest.count > 0 {
-        let some;
-        (some, rest) = rest.split(BLOCK as u64 / row.len);
-        let bytes = &mut private.0[..(some.len * some.count) as usize];
-        let packed = Row { at: 0, stride: some.len.cast_signed(), ..some };
+    // Its fields, so that the row need not be in memory.
+    let Row { at: mut first, stride, len, count: mut left } = row;
+    let (most, mut at) = (BLOCK as u64 / len, 0);
+    while left > 0 {
+        let some = Row { at: first, stride, len, count: left.min(most) };
+        let packed = Row { at: 0, stride: len.cast_signed(), ..some };
+        let bytes = &mut private[..(len * some.count) as usize];
         area.read_row(some, bytes, packed);
         let end = at + bytes.len();
         if let Some(result) = result.as_deref_mut().and_then(|result| result.get_mut(at..end)) {
@@ -255,6 +261,8 @@ fn row_in_blocks(
             area.write_row(some, bytes, packed);
         }
         at = end;
+        first = first.wrapping_add(stride.wrapping_mul(some.count.cast_signed()));
+        left -= some.count;
     }
 }
 

@@ -56,14 +56,25 @@ impl<'w> Area<'w> {
     /// says no.
     #[inline]
     pub(crate) fn write_row(&self, to: Row, origin: &[u8], from: Row) {
-        assert!(self.try_write_row(to, origin, from), "rows were checked: {to:?} {from:?}");
+        if !self.try_write_row(to, origin, from) {
+            unchecked(to.at, from.at, to.len, to.count);
+        }
     }
 
     /// As [`write_row`](Self::write_row), the other way.
     #[inline]
     pub(crate) fn read_row(&self, from: Row, origin: &mut [u8], to: Row) {
-        assert!(self.try_read_row(from, origin, to), "rows were checked: {from:?} {to:?}");
+        if !self.try_read_row(from, origin, to) {
+            unchecked(from.at, to.at, from.len, from.count);
+        }
     }
+}
+
+/// A function of numbers, so that rows that are as they should be need not be in memory.
+#[cold]
+#[inline(never)]
+fn unchecked(there: i64, here: i64, len: u64, count: u64) -> ! {
+    panic!("rows were checked: {count} blocks of {len} bytes at {there} and {here}")
 }
 
 /// Copies the blocks of a row from private memory to window memory; `row` gives their number, their
@@ -157,6 +168,9 @@ mod x86 {
             _ => 0,
         };
         let count = count - some;
+        if count == 0 {
+            return true;
+        }
         let to = to.wrapping_offset(to_stride.wrapping_mul(some.cast_signed()) as isize);
         let from = from.wrapping_offset(from_stride.wrapping_mul(some.cast_signed()) as isize);
         match len {

@@ -55,25 +55,6 @@ impl<'l> Side<'l> {
         }
     }
 
-    /// All bytes as one row, if they are, and there are some; it begins `offset` later.
-    #[inline(always)]
-    pub(crate) fn only_row(&self, offset: u64) -> Option<Row> {
-        match self {
-            Self::Bytes { at, len } if *len > 0 => {
-                let at = i64::try_from(at.checked_add(offset)?).ok()?;
-                Some(Row { at, stride: 0, len: *len, count: 1 })
-            }
-            Self::Bytes { .. } => None,
-            Self::Layout(placed) => placed.only_row(offset),
-        }
-    }
-
-    /// Whether some byte is certainly in there twice.
-    #[inline(always)]
-    pub(crate) fn overlaps(&self) -> bool {
-        matches!(self, Self::Layout(placed) if placed.overlaps())
-    }
-
     /// Where position 0 is.
     pub(crate) fn start(&self) -> u64 {
         match self {

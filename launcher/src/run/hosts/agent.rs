@@ -31,6 +31,7 @@ use super::super::{capacity, cpus, doctor, groups, program, signals, topology};
 use super::address;
 use super::branch::Shells;
 use super::copy::Copier;
+use super::parting;
 use super::streams::{StreamOfRank, relay};
 use super::talk::{BEAT, Order, Print, Task, TaskProgram, WINDOW, Word};
 use super::voice::{self, Spoken, Voice, complain, listen};
@@ -752,12 +753,8 @@ impl Agent {
         };
         self.tell(&Word::Exited { rank, status: number.cast_unsigned(), by_signal });
         if !by_signal && self.answers.contains_key(&rank) {
-            // What it has started may keep its connection open; what it said there is read before.
-            let sender = self.sender.clone();
-            tokio::spawn(async move {
-                tokio::time::sleep(PARTING_GRACE).await;
-                _ = sender.send(Input::Event(Event::Disconnected(rank)));
-            });
+            let grace = tokio::time::sleep(PARTING_GRACE);
+            parting::part(rank, self.sender.clone(), grace);
         }
     }
 

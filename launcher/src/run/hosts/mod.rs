@@ -14,6 +14,7 @@ mod join;
 mod link;
 mod list;
 mod meet;
+mod parting;
 mod port;
 mod remote;
 mod streams;

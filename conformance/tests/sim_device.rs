@@ -83,8 +83,14 @@ macro_rules! form {
                     "::generated_programs"
                 );
                 let seeds = generated::seeds(if cfg!(miri) { 1 } else { 100 });
+                // So few transfers at a time that some are refused.
+                let net = |ranks, seed| NetConfig {
+                    $(nodes: Some($nodes),)?
+                    ..net(ranks, seed, DeviceConfig { queue_max: 2, ..$device })
+                };
+                let jobs = Jobs { net, ..jobs(Config::default()) };
                 let launch = |seed, ranks, body: &(dyn Fn(Universe) + Sync)| {
-                    let run = jobs(Config::default()).simulate(ranks, seed, body);
+                    let run = jobs.simulate(ranks, seed, body);
                     run.map(drop).map_err(|failure| failure.to_string())
                 };
                 let coverage =

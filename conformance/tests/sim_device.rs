@@ -83,10 +83,12 @@ macro_rules! form {
                     "::generated_programs"
                 );
                 let seeds = generated::seeds(if cfg!(miri) { 1 } else { 100 });
-                // So few transfers at a time that some are refused.
-                let net = |ranks, seed| NetConfig {
-                    $(nodes: Some($nodes),)?
-                    ..net(ranks, seed, DeviceConfig { queue_max: 2, ..$device })
+                // In every other order so few transfers at a time that some are refused.
+                let net = |ranks, seed| {
+                    let device: DeviceConfig = $device;
+                    let queue_max = if seed % 2 == 0 { 2 } else { device.queue_max };
+                    let net = net(ranks, seed, DeviceConfig { queue_max, ..device });
+                    NetConfig { $(nodes: Some($nodes),)? ..net }
                 };
                 let jobs = Jobs { net, ..jobs(Config::default()) };
                 let launch = |seed, ranks, body: &(dyn Fn(Universe) + Sync)| {

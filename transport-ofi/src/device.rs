@@ -25,7 +25,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::process::{Resource, getrlimit};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
@@ -86,8 +86,6 @@ pub(crate) struct Device {
     refused: AtomicBool,
     /// Transfers that are not complete.
     under_way: AtomicUsize,
-    /// How often threads of the rank have looked at transfers by themselves.
-    looks: AtomicU64,
     /// Keys of this rank's memory that peers reach.
     keys: Mutex<FxHashSet<Key>>,
     /// Keys that peers are to be asked for, by a message.
@@ -133,7 +131,6 @@ impl Device {
             starved: AtomicBool::new(false),
             refused: AtomicBool::new(false),
             under_way: AtomicUsize::new(0),
-            looks: AtomicU64::new(0),
             keys: Mutex::default(),
             questions: Mutex::default(),
         })
@@ -218,15 +215,6 @@ impl Device {
         }
     }
 
-    /// A thread of the rank looks at transfers.
-    pub(crate) fn looked(&self) {
-        self.looks.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn looks(&self) -> u64 {
-        self.looks.load(Relaxed)
-    }
-
     /// A transfer is under way.
     pub(crate) fn began(&self) {
         self.under_way.fetch_add(1, Release);
@@ -276,16 +264,22 @@ impl Device {
         queues.iter().for_each(|queue| look(queue));
     }
 
-    /// What the watcher does while the rank's threads sleep or compute. True if they are to look.
-    pub(crate) fn look(&self) -> bool {
+    /// What the watcher does while the rank's threads sleep or compute: whether they are to look,
+    /// and whether some queues are left to those that look by themselves, which `all` are not.
+    pub(crate) fn look(&self, all: bool) -> (bool, bool) {
         // Most often peers transfer, and this rank does not.
         if self.under_way.load(Acquire) == 0 && !self.refused.load(Acquire) {
-            return false;
+            return (false, false);
         }
         // Before the queues are looked at: one that refuses later says so again.
         self.refused.swap(false, AcqRel);
         let (mut news, mut refused) = (self.starved.swap(false, AcqRel), false);
+        let mut any_left = false;
         self.each_queue(|queue| {
+            if queue.was_looked_at() && !all {
+                (any_left, refused) = (true, true);
+                return;
+            }
             let of_queue = queue.look();
             news |= of_queue.0;
             refused |= of_queue.1;
@@ -293,7 +287,12 @@ impl Device {
         if refused {
             self.refused.store(true, Release);
         }
-        news
+        (news, any_left)
+    }
+
+    /// What threads have looked at so far says nothing of what they do from now on.
+    pub(crate) fn forget_looks(&self) {
+        self.each_queue(|queue| _ = queue.was_looked_at());
     }
 
     /// Whether something is under way, and whether its file may be waited at: asked each time

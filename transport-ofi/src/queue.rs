@@ -18,6 +18,8 @@ use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -26,6 +28,8 @@ pub(crate) struct Queue {
     device: Arc<Device>,
     state: ManuallyDrop<Mutex<State>>,
     turns: Turns,
+    /// A thread of the rank has looked at it since the watcher asked.
+    looked: AtomicBool,
 }
 
 struct State {
@@ -535,11 +539,21 @@ impl Queue {
             over: Vec::new(),
         };
         let state = ManuallyDrop::new(Mutex::new(state));
-        Ok(Self { device, state, turns: Turns::default() })
+        Ok(Self { device, state, turns: Turns::default(), looked: AtomicBool::new(false) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
+    }
+
+    /// A thread of the rank looks.
+    fn set_looked(&self) {
+        self.looked.store(true, Relaxed);
+    }
+
+    /// Whether one has since the last time.
+    pub(crate) fn was_looked_at(&self) -> bool {
+        self.looked.swap(false, Relaxed)
     }
 
     /// What the watcher does: whether the rank's threads are to look, and whether one may wait for
@@ -610,12 +624,16 @@ impl Queue {
         if let Some(error) = missing.and_then(|missing| missing.post(there.peer)) {
             return Err(PostError::Device(error));
         }
-        device.looked();
+        self.set_looked();
         let mut state = self.lock();
         // To read makes room, and the provider's progress: also that of connections.
         state.refused = true;
         if state.read(device) {
             device.wake();
+        }
+        // The core is to poll first: it keeps what it has not heard of, and its program may go on.
+        if state.told.complete.len() >= TRANSFERS as usize {
+            return Err(PostError::Again);
         }
         if state.begin(device, order, there).map_err(PostError::Device)? {
             return Ok(());
@@ -686,7 +704,7 @@ unsafe impl Endpoint for Posting {
     }
 
     fn flush(&self, id: u64, peer: WorldRank) -> Result<Posted, PostError> {
-        self.0.device.looked();
+        self.0.set_looked();
         let mut state = self.0.lock();
         // Of what other threads wait for, the provider tells once.
         if state.read(&self.0.device) {
@@ -705,7 +723,7 @@ unsafe impl Endpoint for Posting {
 
     fn poll(&self, sink: &mut dyn FnMut(u64, Result<(), DeviceError>)) -> usize {
         let Queue { device, turns, .. } = &*self.0;
-        device.looked();
+        self.0.set_looked();
         let Some(turn) = turns.begin() else { return 0 };
         // Another thread may sleep that was refused room.
         let is_news = self.0.lock().read(device);

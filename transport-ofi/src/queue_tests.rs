@@ -4,7 +4,7 @@
 
 use super::{Posting, Queue, TRANSFER_BYTES, error_of};
 use crate::book::Book;
-use crate::device::{Device, Memory, not_registered};
+use crate::device::{Device, Memory, TRANSFERS, TRANSFERS_TO_ONE, not_registered};
 use crate::port::tests::Said;
 use crate::sys::pretended::{Does, Script, library, records};
 use crate::sys::{Atomics, Caps, Exposed, Failure, NoAlias, Opened, Passive};
@@ -99,6 +99,30 @@ fn ends_and_is_replaced(record: &str, is_closed: bool) {
     script.complete_last(Does::Write, Ok(8));
     assert_eq!(polled(&queue), [(8, Ok(()))]);
     assert_eq!(script.begun(Does::Write), under_way - 1);
+}
+
+/// A program that fetches again and again, and finds room each time, makes no progress by itself:
+/// what the core has not heard of does not grow.
+#[test]
+fn what_the_core_has_not_heard_of_is_bounded() {
+    let (queue, script) = queue();
+    let mut into = [0; 8];
+    let mut posted = 0;
+    let refused = loop {
+        match get(&queue, posted, &mut into) {
+            Ok(Posted::Pending) => posted += 1,
+            other => break other,
+        }
+        script.complete(Does::Read, Ok(8));
+        assert!(posted < 1000, "the core is never told to poll");
+    };
+    assert_eq!(refused, Err(PostError::Again));
+    let most = u64::from(TRANSFERS) + TRANSFERS_TO_ONE as u64;
+    assert!((u64::from(TRANSFERS)..=most).contains(&posted), "{posted}");
+    assert_eq!(polled(&queue).len() as u64, posted);
+    assert_eq!(get(&queue, posted, &mut into), Ok(Posted::Pending));
+    script.complete(Does::Read, Ok(8));
+    assert_eq!(polled(&queue), [(posted, Ok(()))]);
 }
 
 /// Memory of the program is out of the provider's reach when the core hears of it.

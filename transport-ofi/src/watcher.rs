@@ -139,7 +139,7 @@ impl Bell {
     }
 
     /// Sleeps without an eye on transfers: a thread of the rank that looks at them rings before it
-    /// sleeps itself.
+    /// sleeps itself. The agent, which looks as well, waits for none.
     fn stand_aside(&self, sleep: impl FnOnce() -> Woken) -> Woken {
         self.aside.store(true, SeqCst);
         // Both sides store before they load (SeqCst): either this sees that a thread is about to
@@ -166,8 +166,7 @@ impl Bell {
 pub(crate) fn watch(port: &Port, is_crowded: bool) {
     let bell = &*port.bell;
     let mut rest = Rest { is_crowded, patience: Patience::new(is_crowded), retry: RETRY, looks: 0 };
-    let (mut polls, mut looks) = (0, 0);
-    let (mut farewell, mut leaving) = (None, Leaving::default());
+    let (mut polls, mut farewell, mut leaving) = (0, None, Leaving::default());
     let mut is_rung = true;
     let mut quiet_from = Instant::now();
     loop {
@@ -175,6 +174,7 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
         if polled != polls && !bell.is_wanted() {
             polls = polled;
             bell.stand_still();
+            port.device.iter().for_each(|device| device.forget_looks());
             continue;
         }
         polls = polled;
@@ -183,13 +183,11 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
             rest.disturb();
         }
         let Brought { news, room } = port.read();
-        // While a thread looks at transfers by itself, as one does that puts again and again and is
-        // out of room, it has them for itself. It need not look for messages.
-        let looked = port.device.as_deref().map_or(looks, Device::looks);
-        let are_left = looked != looks && !bell.is_wanted();
-        looks = looked;
-        let device = port.device.as_deref().filter(|_| !are_left);
-        let has_moved = device.is_some_and(Device::look);
+        // While a thread looks at its transfers by itself, as one does that puts again and again and
+        // is out of room, it has them for itself. It need not look for messages.
+        let device = port.device.as_deref();
+        let looked = device.map(|device| device.look(bell.is_wanted()));
+        let (has_moved, are_left) = looked.unwrap_or_default();
         if news {
             port.wake();
         } else if has_moved {
@@ -224,7 +222,7 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
         // What the provider has taken and not sent, it may not tell of either.
         let is_hasty =
             is_starved || !is_settled || is_over || !port.is_idle() || port.lacks_slots();
-        let woken = rest.take(port, device, is_hasty);
+        let woken = rest.take(port, device.filter(|_| !are_left), is_hasty);
         is_rung = woken == Woken::Rung;
         // Where nothing has come, there is no more of it to look for.
         if woken != Woken::Late {
@@ -247,7 +245,9 @@ impl Leaving {
         let now = Instant::now();
         if is_settled {
             let until = *self.linger.get_or_insert(now + LINGER);
-            if port.is_idle() && port.may_close() != Some(false) || now > until {
+            // It says what is to be said yet: then the port is not idle.
+            let may_close = port.may_close();
+            if port.is_idle() && may_close != Some(false) || now > until {
                 return true;
             }
         }
@@ -277,12 +277,11 @@ impl Rest {
         let may_wait = port.endpoint.may_wait();
         let (is_busy, may_wait_there) = device.map_or((false, true), Device::rest);
         if may_wait && may_wait_there {
-            let timeout = (is_hasty || is_blind || is_busy).then_some(self.retry);
             self.looks = 0;
             if device.is_none() && port.device.is_some() {
-                let timeout = timeout.map_or(TICK, |retry| retry.min(TICK));
-                return port.bell.stand_aside(|| sleep(port, None, Some(timeout)));
+                return port.bell.stand_aside(|| sleep(port, None, Some(TICK)));
             }
+            let timeout = (is_hasty || is_blind || is_busy).then_some(self.retry);
             let from = Instant::now();
             let woken = sleep(port, device, timeout);
             self.patience.slept(from.elapsed(), woken == Woken::Rung);

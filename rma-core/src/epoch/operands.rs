@@ -5,7 +5,7 @@ use super::Peer;
 use crate::element::{BasicElement, BasicType, Element, Op, Visitor};
 use crate::error::RmaError;
 use crate::execute::FAR_APART;
-use crate::layout::{LayoutOf, PlacedLayout, Row};
+use crate::layout::{LayoutOf, PlacedLayout, Row, only_pair};
 use crate::memory::accumulate::{self, Integers};
 use crate::memory::control_block::ControlBlock;
 use crate::memory::stripe::{self, STRIPE};
@@ -403,8 +403,17 @@ impl Peer<'_> {
                 return None;
             }
             let beside = |side: &Option<PlacedLayout<'_>>, count: usize| {
-                let (part, row, here) = self.near_rows::<E>(spot, side.as_ref(), count)?;
-                Some((part, row, together(here)?))
+                let (part, there, here) = match (&spot.placed, side) {
+                    // Any part of the elements lies together there.
+                    (None, Some(side)) => {
+                        let ((part, offset), len) = (self.near_part(spot.disp)?, side.bytes()?);
+                        let solid = Row { at: offset.try_into().ok()?, stride: 0, len, count: 1 };
+                        let (there, here) = only_pair(solid, side.only_row(0)?)?;
+                        (part, there, here)
+                    }
+                    _ => self.near_rows::<E>(spot, side.as_ref(), count)?,
+                };
+                Some((part, there, together(here)?))
             };
             let operands = match op {
                 Op::NoOp => None,

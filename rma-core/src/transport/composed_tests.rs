@@ -254,7 +254,13 @@ fn the_network_wakes_a_rank_that_sleeps() {
     waker.wake();
     agent.ring();
     assert_eq!(memory.calls(), ["ring 1", "ring the agent", "ring the agent"]);
-    assert!(network.calls().is_empty());
+    assert!(agent.has_messages());
+    assert_eq!(pair.messages.poll(&mut |_, _| unreachable!("nothing has come")), 0);
+    memory.calls();
+    network.calls();
+    waker.wake_threads();
+    assert_eq!(memory.calls(), ["ring 1"], "the agent sleeps on");
+    assert!(!agent.has_messages() && network.calls().is_empty());
 }
 
 /// A thread that leaves looks whether there are messages of the network that no poll has taken.

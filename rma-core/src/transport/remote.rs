@@ -356,8 +356,8 @@ pub unsafe trait Remote: Send + Sync {
     }
 }
 
-/// A queue of transfers, whose completions come in any order. A completion rings its rank, and so
-/// does room after [`PostError::Again`].
+/// A queue of transfers, whose completions come in any order. A completion rings threads of
+/// its rank, and so does room after [`PostError::Again`].
 ///
 /// All calls but [`poll`](Self::poll) are made with a lock of the core held, which what `poll`
 /// hands out takes: they wait for no other thread of this rank.

@@ -183,8 +183,8 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
             rest.disturb();
         }
         let Brought { news, room } = port.read();
-        // While a thread looks at its transfers by itself, as one does that puts again and is out of
-        // room, it has them for itself. It need not look for messages.
+        // A thread that looks at its transfers by itself, as one that puts again and again when out
+        // of room, has them for itself. It need not look for messages.
         let device = port.device.as_deref();
         let looked = device.map(|device| device.look(bell.is_wanted()));
         let (has_moved, are_left) = looked.unwrap_or_default();

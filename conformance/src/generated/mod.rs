@@ -29,12 +29,10 @@ use rma_core::{Communicator, Universe};
 use std::sync::{Mutex, PoisonError};
 use strategy::Draft;
 
-/// Seeds whose programs found a mistake once.
-pub const FOUND: &[u64] = &[
-    // A get and what is before and behind it, where accumulates need not stay in order.
-    39_013, // A try after its window was sealed, which asked before.
-    58,
-];
+/// Seeds whose programs found a mistake once: of 39,013 in a get and what is before and behind it,
+/// where accumulates need not stay in order; of 58 in a try after its window was sealed, which had
+/// asked before.
+pub const FOUND: &[u64] = &[39_013, 58];
 
 /// Those of them that are older than tries: no operation of theirs is tried, so that their programs
 /// are as they were.

@@ -27,7 +27,7 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Errors of a key that is in use, and how many are drawn at most.
 const TAKEN: [i32; 2] = [libc::ENOKEY, libc::EKEYREJECTED];
@@ -274,9 +274,9 @@ impl Device {
         // Before the queues are looked at: one that refuses later says so again.
         self.refused.swap(false, AcqRel);
         let (mut news, mut refused) = (self.starved.swap(false, AcqRel), false);
-        let mut any_left = false;
+        let (mut any_left, now) = (false, Instant::now());
         self.each_queue(|queue| {
-            if queue.was_looked_at() && !all {
+            if !all && queue.is_left(now) {
                 (any_left, refused) = (true, true);
                 return;
             }
@@ -290,9 +290,11 @@ impl Device {
         (news, any_left)
     }
 
-    /// What threads have looked at so far says nothing of what they do from now on.
-    pub(crate) fn forget_looks(&self) {
-        self.each_queue(|queue| _ = queue.was_looked_at());
+    /// Whether some queues are still left to threads that look.
+    pub(crate) fn is_left(&self) -> bool {
+        let (mut is_left, now) = (false, Instant::now());
+        self.each_queue(|queue| is_left |= queue.is_left(now));
+        is_left
     }
 
     /// Whether something is under way, and whether its file may be waited at: asked each time

@@ -11,6 +11,7 @@ use crate::sys::{
     Combining, Completion, Direction, Endpoint as Ends, Failure, Far, Form, Full, Slot, end,
 };
 use crate::turns::Turns;
+use crate::watcher::TICK;
 use rma_core::transport::{
     DeviceError, Endpoint, PeerState, PostError, Posted, There, Transfer, WorldRank,
 };
@@ -30,6 +31,8 @@ pub(crate) struct Queue {
     turns: Turns,
     /// A thread of the rank has looked at it since the watcher asked.
     looked: AtomicBool,
+    /// When the watcher has seen that, the last time.
+    left_at: Mutex<Option<Instant>>,
 }
 
 struct State {
@@ -539,7 +542,13 @@ impl Queue {
             over: Vec::new(),
         };
         let state = ManuallyDrop::new(Mutex::new(state));
-        Ok(Self { device, state, turns: Turns::default(), looked: AtomicBool::new(false) })
+        Ok(Self {
+            device,
+            state,
+            turns: Turns::default(),
+            looked: AtomicBool::new(false),
+            left_at: Mutex::default(),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -551,9 +560,14 @@ impl Queue {
         self.looked.store(true, Relaxed);
     }
 
-    /// Whether one has since the last time.
-    pub(crate) fn was_looked_at(&self) -> bool {
-        self.looked.swap(false, Relaxed)
+    /// Whether the watcher leaves it to a thread that looks: for a while from then on. What the
+    /// watcher reads meanwhile would be room that the thread finds without a look.
+    pub(crate) fn is_left(&self, now: Instant) -> bool {
+        let mut left_at = lock(&self.left_at);
+        if self.looked.swap(false, Relaxed) {
+            *left_at = Some(now);
+        }
+        left_at.is_some_and(|at| now.saturating_duration_since(at) < TICK)
     }
 
     /// What the watcher does: whether the rank's threads are to look, and whether one may wait for
@@ -613,6 +627,10 @@ impl Queue {
         let device = &*self.device;
         if device.members.told(there.peer) != PeerState::Alive {
             return Err(PostError::Device(DeviceError::Unreachable(there.peer)));
+        }
+        // Who has posted small ones posts more, or waits. What is large goes on meanwhile.
+        if order.local.len <= TRANSFER_BYTES {
+            self.set_looked();
         }
         let begun = self.lock().begin(device, order, there);
         if begun.map_err(PostError::Device)? {

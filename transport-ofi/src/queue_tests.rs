@@ -8,13 +8,14 @@ use crate::device::{Device, Memory, TRANSFERS, TRANSFERS_TO_ONE, not_registered}
 use crate::port::tests::Said;
 use crate::sys::pretended::{Does, Script, library, records};
 use crate::sys::{Atomics, Caps, Exposed, Failure, NoAlias, Opened, Passive};
-use crate::watcher::Bell;
+use crate::watcher::{Bell, TICK};
 use crate::{Wanted, choose};
 use rma_core::transport::{
     DeviceError, Endpoint, PeerState, PostError, Posted, Remote, RemoteKey, There, Transfer,
     WorldRank,
 };
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 const PEER: WorldRank = WorldRank(1);
 const OTHER: WorldRank = WorldRank(2);
@@ -123,6 +124,29 @@ fn what_the_core_has_not_heard_of_is_bounded() {
     assert_eq!(get(&queue, posted, &mut into), Ok(Posted::Pending));
     script.complete(Does::Read, Ok(8));
     assert_eq!(polled(&queue), [(posted, Ok(()))]);
+}
+
+/// What the watcher read in between would be room that a thread finds, which then has not looked.
+#[test]
+fn a_queue_is_left_to_a_thread_that_posts_or_polls_for_a_while() {
+    let (queue, script) = queue();
+    let bytes = vec![1; TRANSFER_BYTES + 1];
+    let begin = Instant::now();
+    assert!(!queue.0.is_left(begin));
+    assert_eq!(put(&queue, 1, &bytes, &THERE), Ok(Posted::Pending));
+    assert!(!queue.0.is_left(begin), "its thread computes while a large one is under way");
+    let looks: [fn(&Posting); 3] = [
+        |queue| assert_eq!(put(queue, 2, &[1; 8], &THERE), Ok(Posted::Done)),
+        |queue| assert_eq!(queue.flush(3, PEER), Ok(Posted::Pending)),
+        |queue| assert!(polled(queue).is_empty()),
+    ];
+    for (now, look) in (0..).map(|round| begin + 3 * round * TICK).zip(looks) {
+        look(&queue);
+        let ends = now + TICK;
+        assert!(queue.0.is_left(now) && queue.0.is_left(ends - TICK / 2));
+        assert!(!queue.0.is_left(ends), "nobody has looked since");
+    }
+    script.complete(Does::Write, Ok(8));
 }
 
 /// Memory of the program is out of the provider's reach when the core hears of it.

@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// So long it stands still, or aside, before it looks whether the rank's threads still look by
-/// themselves.
-const TICK: Duration = Duration::from_millis(1);
+/// So long it stands still, or aside, or leaves a queue to a thread that has looked at it, before
+/// it looks whether the rank's threads still look by themselves.
+pub(crate) const TICK: Duration = Duration::from_millis(1);
 /// The same for what the provider does not tell: room after it had none, peers that hear.
 const RETRY: Duration = Duration::from_millis(1);
 /// It grows to so long while nothing comes, where ranks share CPUs: many watchers that look each
@@ -174,7 +174,6 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
         if polled != polls && !bell.is_wanted() {
             polls = polled;
             bell.stand_still();
-            port.device.iter().for_each(|device| device.forget_looks());
             continue;
         }
         polls = polled;
@@ -278,8 +277,17 @@ impl Rest {
         let (is_busy, may_wait_there) = device.map_or((false, true), Device::rest);
         if may_wait && may_wait_there {
             self.looks = 0;
-            if device.is_none() && port.device.is_some() {
-                return port.bell.stand_aside(|| sleep(port, None, Some(TICK)));
+            if device.is_none()
+                && let Some(left) = &port.device
+            {
+                return loop {
+                    let woken = port.bell.stand_aside(|| sleep(port, None, Some(TICK)));
+                    // A message would have ended the sleep.
+                    let is_of_no_use = woken == Woken::Late && !is_hasty && !is_blind;
+                    if !is_of_no_use || !left.is_left() {
+                        break woken;
+                    }
+                };
             }
             let timeout = (is_hasty || is_blind || is_busy).then_some(self.retry);
             let from = Instant::now();

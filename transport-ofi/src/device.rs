@@ -290,11 +290,11 @@ impl Device {
         (news, any_left)
     }
 
-    /// Whether some queues are still left to threads that look.
-    pub(crate) fn is_left(&self) -> bool {
-        let (mut is_left, now) = (false, Instant::now());
-        self.each_queue(|queue| is_left |= queue.is_left(now));
-        is_left
+    /// Whether a look would be of no use: what is under way is of queues that are left to threads.
+    pub(crate) fn are_all_left(&self) -> bool {
+        let (mut are_left, now) = (true, Instant::now());
+        self.each_queue(|queue| are_left &= queue.is_left(now) || queue.is_at_rest());
+        are_left
     }
 
     /// Whether something is under way, and whether its file may be waited at: asked each time

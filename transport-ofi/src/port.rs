@@ -503,6 +503,12 @@ impl Port {
         lock(&self.free).len() == SENDS as usize
     }
 
+    /// Whether there is progress to be made that no file tells of: what the provider has taken and
+    /// not sent, and what it had no room for.
+    pub(crate) fn is_hasty(&self) -> bool {
+        !self.is_idle() || self.is_starved() || self.lacks_slots()
+    }
+
     /// Makes the provider's progress, and takes what is over.
     pub(crate) fn read(&self) -> Brought {
         let mut brought = Brought::default();

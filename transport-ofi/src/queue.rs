@@ -606,6 +606,16 @@ impl Queue {
         came || is_room && std::mem::take(refused)
     }
 
+    /// Whether nothing is under way, and no thread waits for room.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        // A thread that has it begins something, or reads.
+        self.state.try_lock().is_ok_and(|state| {
+            let direct = state.direct.iter().map(|(_, channel)| channel);
+            let mut channels = std::iter::once(&state.slots).chain(direct);
+            !state.refused && !channels.any(Channel::is_busy)
+        })
+    }
+
     /// Whether something is under way, and whether the files of all its endpoints may be waited
     /// at. What is complete and was not polled yet is no reason to look again: the thread that
     /// read it has woken the rank.

@@ -11,8 +11,8 @@ use crate::sys::{Atomics, Caps, Exposed, Failure, NoAlias, Opened, Passive};
 use crate::watcher::{Bell, TICK};
 use crate::{Wanted, choose};
 use rma_core::transport::{
-    DeviceError, Endpoint, PeerState, PostError, Posted, Remote, RemoteKey, There, Transfer,
-    WorldRank,
+    DeviceError, Endpoint, PeerState, PostError, Posted, Purpose, Remote, RemoteKey, There,
+    Transfer, WorldRank,
 };
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -144,9 +144,31 @@ fn a_queue_is_left_to_a_thread_that_posts_or_polls_for_a_while() {
         look(&queue);
         let ends = now + TICK;
         assert!(queue.0.is_left(now) && queue.0.is_left(ends - TICK / 2));
-        assert!(!queue.0.is_left(ends), "nobody has looked since");
+        assert!(!queue.0.is_left(ends), "no thread has looked since");
     }
     script.complete(Does::Write, Ok(8));
+}
+
+/// One thread that posts without end has the watcher away from its own queue, and no other.
+#[test]
+fn a_queue_that_is_left_hides_no_other() {
+    let (device, script) = device(include_str!("sys/recorded/tcp.txt"));
+    let memory = Memory(device.clone());
+    let [one, other] = [(); 2].map(|()| memory.endpoint(Purpose::Parts).unwrap());
+    let bytes = vec![1; TRANSFER_BYTES + 1];
+    let transfer = |bytes: &[u8]| Transfer::Put { from: bytes.as_ptr(), len: bytes.len() };
+    assert!(device.are_all_left(), "there is nothing to look at");
+    // SAFETY: the bytes stay until the put is complete.
+    assert_eq!(unsafe { other.post(1, &transfer(&bytes), &THERE) }, Ok(Posted::Pending));
+    assert!(!device.are_all_left(), "a large put is under way, and no thread looks");
+    // SAFETY: they are taken at once.
+    assert_eq!(unsafe { one.post(2, &transfer(&[1; 8]), &THERE) }, Ok(Posted::Done));
+    assert!(!device.are_all_left());
+    script.complete(Does::Write, Ok(bytes.len()));
+    other.poll(&mut |id, result| assert_eq!((id, result), (1, Ok(()))));
+    // SAFETY: as before.
+    assert_eq!(unsafe { one.post(3, &transfer(&[1; 8]), &THERE) }, Ok(Posted::Done));
+    assert!(device.are_all_left());
 }
 
 /// Memory of the program is out of the provider's reach when the core hears of it.

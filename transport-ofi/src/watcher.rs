@@ -218,9 +218,7 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
         if bell.is_parked() && quiet_from.elapsed() < rest.patience.span() {
             continue;
         }
-        // What the provider has taken and not sent, it may not tell of either.
-        let is_hasty =
-            is_starved || !is_settled || is_over || !port.is_idle() || port.lacks_slots();
+        let is_hasty = is_starved || !is_settled || is_over || port.is_hasty();
         let woken = rest.take(port, device.filter(|_| !are_left), is_hasty);
         is_rung = woken == Woken::Rung;
         // Where nothing has come, there is no more of it to look for.
@@ -282,9 +280,10 @@ impl Rest {
             {
                 return loop {
                     let woken = port.bell.stand_aside(|| sleep(port, None, Some(TICK)));
-                    // A message would have ended the sleep.
-                    let is_of_no_use = woken == Woken::Late && !is_hasty && !is_blind;
-                    if !is_of_no_use || !left.is_left() {
+                    // A message that came would have ended the sleep; one that another thread sent
+                    // meanwhile may be the provider's still.
+                    let has_to_look = is_hasty || is_blind || port.is_hasty();
+                    if woken != Woken::Late || has_to_look || !left.are_all_left() {
                         break woken;
                     }
                 };

@@ -208,6 +208,11 @@ impl Device {
         self.bell.starve();
     }
 
+    /// The watcher, if it sleeps without an eye on transfers, is to look.
+    pub(crate) fn call_back(&self) {
+        self.bell.call_back();
+    }
+
     /// Transfers are complete, or there is room for one.
     pub(crate) fn wake(&self) {
         if let Some(waker) = self.waker.get() {
@@ -276,7 +281,7 @@ impl Device {
         let (mut news, mut refused) = (self.starved.swap(false, AcqRel), false);
         let (mut any_left, now) = (false, Instant::now());
         self.each_queue(|queue| {
-            if !all && queue.is_left(now) {
+            if !all && queue.looks.is_left(now) {
                 (any_left, refused) = (true, true);
                 return;
             }
@@ -290,11 +295,21 @@ impl Device {
         (news, any_left)
     }
 
-    /// Whether a look would be of no use: what is under way is of queues that are left to threads.
-    pub(crate) fn are_all_left(&self) -> bool {
-        let (mut are_left, now) = (true, Instant::now());
-        self.each_queue(|queue| are_left &= queue.is_left(now) || queue.is_at_rest());
-        are_left
+    /// Whether some queues are left to threads, and others have nothing under way: a look would be
+    /// of no use.
+    pub(crate) fn are_left(&self, now: Instant) -> bool {
+        let (mut any, mut all) = (false, true);
+        self.each_queue(|queue| {
+            let is_left = queue.looks.is_left(now);
+            any |= is_left;
+            all &= is_left || queue.is_at_rest();
+        });
+        any && all
+    }
+
+    /// Looks of threads count from now on.
+    pub(crate) fn note_looks(&self, now: Instant) {
+        self.each_queue(|queue| _ = queue.looks.is_left(now));
     }
 
     /// Whether something is under way, and whether its file may be waited at: asked each time

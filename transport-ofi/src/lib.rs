@@ -22,6 +22,7 @@ mod flights;
 mod frame;
 mod join;
 mod lane;
+mod looks;
 mod objects;
 mod offer;
 mod patience;

@@ -6,12 +6,12 @@ use crate::device::{
 };
 use crate::flights::{CUT, Flights, Key, UnderWay, Work};
 use crate::lane::{Lane, Waiting};
+use crate::looks::Looks;
 use crate::port::lock;
 use crate::sys::{
     Combining, Completion, Direction, Endpoint as Ends, Failure, Far, Form, Full, Slot, end,
 };
 use crate::turns::Turns;
-use crate::watcher::TICK;
 use rma_core::transport::{
     DeviceError, Endpoint, PeerState, PostError, Posted, There, Transfer, WorldRank,
 };
@@ -19,8 +19,6 @@ use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -29,10 +27,7 @@ pub(crate) struct Queue {
     device: Arc<Device>,
     state: ManuallyDrop<Mutex<State>>,
     turns: Turns,
-    /// A thread of the rank has looked at it since the watcher asked.
-    looked: AtomicBool,
-    /// When the watcher has seen that, the last time.
-    left_at: Mutex<Option<Instant>>,
+    pub(crate) looks: Looks,
 }
 
 struct State {
@@ -336,6 +331,11 @@ impl State {
         Ok(true)
     }
 
+    /// Whether something is under way that goes on, or is tried again, when a thread looks.
+    fn needs_looks(&self) -> bool {
+        self.slots.flights.is_waiting() || self.direct.iter().any(|(_, it)| it.is_busy())
+    }
+
     fn cut_off(&mut self, device: &Device, peer: WorldRank) {
         // One that has nothing under way has nothing to lose.
         let is_meant = |(of, channel): &mut (WorldRank, Channel)| *of == peer && channel.is_busy();
@@ -542,32 +542,11 @@ impl Queue {
             over: Vec::new(),
         };
         let state = ManuallyDrop::new(Mutex::new(state));
-        Ok(Self {
-            device,
-            state,
-            turns: Turns::default(),
-            looked: AtomicBool::new(false),
-            left_at: Mutex::default(),
-        })
+        Ok(Self { device, state, turns: Turns::default(), looks: Looks::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
-    }
-
-    /// A thread of the rank looks.
-    fn set_looked(&self) {
-        self.looked.store(true, Relaxed);
-    }
-
-    /// Whether the watcher leaves it to a thread that looks: for a while from then on. What the
-    /// watcher reads meanwhile would be room that the thread finds without a look.
-    pub(crate) fn is_left(&self, now: Instant) -> bool {
-        let mut left_at = lock(&self.left_at);
-        if self.looked.swap(false, Relaxed) {
-            *left_at = Some(now);
-        }
-        left_at.is_some_and(|at| now.saturating_duration_since(at) < TICK)
     }
 
     /// What the watcher does: whether the rank's threads are to look, and whether one may wait for
@@ -638,12 +617,21 @@ impl Queue {
         if device.members.told(there.peer) != PeerState::Alive {
             return Err(PostError::Device(DeviceError::Unreachable(there.peer)));
         }
-        // Who has posted small ones posts more, or waits. What is large goes on meanwhile.
-        if order.local.len <= TRANSFER_BYTES {
-            self.set_looked();
-        }
-        let begun = self.lock().begin(device, order, there);
+        let is_direct = order.local.len > TRANSFER_BYTES;
+        let begun = {
+            let mut state = self.lock();
+            // Who has posted small ones posts more, or waits, and looks at the latest when they
+            // have all slots. What else is under way would stand still until then.
+            if !is_direct && !state.needs_looks() {
+                self.looks.note();
+            }
+            state.begin(device, order, there)
+        };
         if begun.map_err(PostError::Device)? {
+            if is_direct {
+                self.looks.forget();
+                device.call_back();
+            }
             return Ok(());
         }
         // Without the queue's mutex: a launcher that does not read holds up the thread that
@@ -652,7 +640,7 @@ impl Queue {
         if let Some(error) = missing.and_then(|missing| missing.post(there.peer)) {
             return Err(PostError::Device(error));
         }
-        self.set_looked();
+        self.looks.note();
         let mut state = self.lock();
         // To read makes room, and the provider's progress: also that of connections.
         state.refused = true;
@@ -732,7 +720,7 @@ unsafe impl Endpoint for Posting {
     }
 
     fn flush(&self, id: u64, peer: WorldRank) -> Result<Posted, PostError> {
-        self.0.set_looked();
+        self.0.looks.note();
         let mut state = self.0.lock();
         // Of what other threads wait for, the provider tells once.
         if state.read(&self.0.device) {
@@ -751,7 +739,7 @@ unsafe impl Endpoint for Posting {
 
     fn poll(&self, sink: &mut dyn FnMut(u64, Result<(), DeviceError>)) -> usize {
         let Queue { device, turns, .. } = &*self.0;
-        self.0.set_looked();
+        self.0.looks.note();
         let Some(turn) = turns.begin() else { return 0 };
         // Another thread may sleep that was refused room.
         let is_news = self.0.lock().read(device);

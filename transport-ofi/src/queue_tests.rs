@@ -130,26 +130,46 @@ fn what_the_core_has_not_heard_of_is_bounded() {
 #[test]
 fn a_queue_is_left_to_a_thread_that_posts_or_polls_for_a_while() {
     let (queue, script) = queue();
-    let bytes = vec![1; TRANSFER_BYTES + 1];
     let begin = Instant::now();
-    assert!(!queue.0.is_left(begin));
-    assert_eq!(put(&queue, 1, &bytes, &THERE), Ok(Posted::Pending));
-    assert!(!queue.0.is_left(begin), "its thread computes while a large one is under way");
+    assert!(!queue.0.looks.is_left(begin));
     let looks: [fn(&Posting); 3] = [
-        |queue| assert_eq!(put(queue, 2, &[1; 8], &THERE), Ok(Posted::Done)),
-        |queue| assert_eq!(queue.flush(3, PEER), Ok(Posted::Pending)),
+        |queue| assert_eq!(put(queue, 1, &[1; 8], &THERE), Ok(Posted::Done)),
+        |queue| assert_eq!(queue.flush(2, PEER), Ok(Posted::Pending)),
         |queue| assert!(polled(queue).is_empty()),
     ];
     for (now, look) in (0..).map(|round| begin + 3 * round * TICK).zip(looks) {
         look(&queue);
         let ends = now + TICK;
-        assert!(queue.0.is_left(now) && queue.0.is_left(ends - TICK / 2));
-        assert!(!queue.0.is_left(ends), "no thread has looked since");
+        assert!(queue.0.looks.is_left(now) && queue.0.looks.is_left(ends - TICK / 2));
+        assert!(!queue.0.looks.is_left(ends), "no thread has looked since");
     }
     script.complete(Does::Write, Ok(8));
 }
 
-/// One thread that posts without end has the watcher away from its own queue, and no other.
+/// Its thread computes meanwhile, or posts small ones beside it, which looks at nothing as long as
+/// there are slots.
+#[test]
+fn a_large_transfer_has_the_watcher() {
+    let (queue, script) = queue();
+    let now = Instant::now();
+    let bytes = vec![1; TRANSFER_BYTES + 1];
+    assert_eq!(put(&queue, 1, &[1; 8], &THERE), Ok(Posted::Done));
+    assert!(queue.0.looks.is_left(now));
+    assert_eq!(put(&queue, 2, &bytes, &THERE), Ok(Posted::Pending));
+    assert!(!queue.0.looks.is_left(now));
+    assert_eq!(put(&queue, 3, &[1; 8], &THERE), Ok(Posted::Done));
+    assert!(!queue.0.looks.is_left(now));
+    script.complete(Does::Write, Ok(8));
+    script.complete(Does::Write, Ok(bytes.len()));
+    assert_eq!(polled(&queue), [(2, Ok(()))]);
+    let later = now + 2 * TICK;
+    assert!(queue.0.looks.is_left(later) && !queue.0.looks.is_left(later + TICK));
+    assert_eq!(put(&queue, 4, &[1; 8], &THERE), Ok(Posted::Done));
+    assert!(queue.0.looks.is_left(later + TICK));
+}
+
+/// One thread that posts without end has the watcher away from its own queue, and no other; and the
+/// watcher does not wait for threads that have nothing under way.
 #[test]
 fn a_queue_that_is_left_hides_no_other() {
     let (device, script) = device(include_str!("sys/recorded/tcp.txt"));
@@ -157,18 +177,27 @@ fn a_queue_that_is_left_hides_no_other() {
     let [one, other] = [(); 2].map(|()| memory.endpoint(Purpose::Parts).unwrap());
     let bytes = vec![1; TRANSFER_BYTES + 1];
     let transfer = |bytes: &[u8]| Transfer::Put { from: bytes.as_ptr(), len: bytes.len() };
-    assert!(device.are_all_left(), "there is nothing to look at");
+    let now = Instant::now();
+    assert!(!device.are_left(now), "no thread has looked");
+    // SAFETY: the bytes are taken at once.
+    assert_eq!(unsafe { one.post(1, &transfer(&[1; 8]), &THERE) }, Ok(Posted::Done));
+    assert!(device.are_left(now), "the other one has nothing under way");
+    assert!(!device.are_left(now + TICK), "and this one no thread that looks any more");
     // SAFETY: the bytes stay until the put is complete.
-    assert_eq!(unsafe { other.post(1, &transfer(&bytes), &THERE) }, Ok(Posted::Pending));
-    assert!(!device.are_all_left(), "a large put is under way, and no thread looks");
-    // SAFETY: they are taken at once.
-    assert_eq!(unsafe { one.post(2, &transfer(&[1; 8]), &THERE) }, Ok(Posted::Done));
-    assert!(!device.are_all_left());
-    script.complete(Does::Write, Ok(bytes.len()));
-    other.poll(&mut |id, result| assert_eq!((id, result), (1, Ok(()))));
-    // SAFETY: as before.
+    assert_eq!(unsafe { other.post(2, &transfer(&bytes), &THERE) }, Ok(Posted::Pending));
+    // SAFETY: as the first.
     assert_eq!(unsafe { one.post(3, &transfer(&[1; 8]), &THERE) }, Ok(Posted::Done));
-    assert!(device.are_all_left());
+    assert!(!device.are_left(now), "a large put is under way, and no thread looks");
+    for len in [8, bytes.len(), 8] {
+        script.complete(Does::Write, Ok(len));
+    }
+    device.look(true);
+    // SAFETY: as before.
+    assert_eq!(unsafe { one.post(4, &transfer(&[1; 8]), &THERE) }, Ok(Posted::Done));
+    assert!(device.are_left(now + 2 * TICK));
+    script.complete(Does::Write, Ok(8));
+    device.look(true);
+    assert!(!device.are_left(now + 9 * TICK), "nothing is under way, and no thread looks");
 }
 
 /// Memory of the program is out of the provider's reach when the core hears of it.

@@ -82,11 +82,17 @@ impl Bell {
     /// A thread of the rank is about to sleep.
     pub(crate) fn park(&self) {
         self.parked.fetch_add(1, SeqCst);
+        self.call_back();
+        self.tell_starving();
+        self.go();
+    }
+
+    /// There is something to look at for a watcher that stands aside.
+    pub(crate) fn call_back(&self) {
+        // At the latest when its sleep is over, it sees that nothing is left to threads.
         if self.aside.load(SeqCst) {
             self.ring();
         }
-        self.tell_starving();
-        self.go();
     }
 
     /// A thread of the rank found no room for a transfer. As long as it looks by itself it tries
@@ -173,6 +179,8 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
         let polled = port.polls.load(Relaxed);
         if polled != polls && !bell.is_wanted() {
             polls = polled;
+            // Looks of before: the thread may compute from here on.
+            port.device.iter().for_each(|device| device.note_looks(Instant::now()));
             bell.stand_still();
             continue;
         }
@@ -283,7 +291,8 @@ impl Rest {
                     // A message that came would have ended the sleep; one that another thread sent
                     // meanwhile may be the provider's still.
                     let has_to_look = is_hasty || is_blind || port.is_hasty();
-                    if woken != Woken::Late || has_to_look || !left.are_all_left() {
+                    let are_left = || left.are_left(Instant::now());
+                    if woken != Woken::Late || has_to_look || !are_left() {
                         break woken;
                     }
                 };

@@ -331,6 +331,10 @@ impl State {
         Ok(true)
     }
 
+    fn channels(&self) -> impl Iterator<Item = &Channel> {
+        std::iter::once(&self.slots).chain(self.direct.iter().map(|(_, channel)| channel))
+    }
+
     /// Whether something is under way that goes on, or is tried again, when a thread looks.
     fn needs_looks(&self) -> bool {
         self.slots.flights.is_waiting() || self.direct.iter().any(|(_, it)| it.is_busy())
@@ -588,11 +592,8 @@ impl Queue {
     /// Whether nothing is under way, and no thread waits for room.
     pub(crate) fn is_at_rest(&self) -> bool {
         // A thread that has it begins something, or reads.
-        self.state.try_lock().is_ok_and(|state| {
-            let direct = state.direct.iter().map(|(_, channel)| channel);
-            let mut channels = std::iter::once(&state.slots).chain(direct);
-            !state.refused && !channels.any(Channel::is_busy)
-        })
+        let state = self.state.try_lock();
+        state.is_ok_and(|state| !state.refused && !state.channels().any(Channel::is_busy))
     }
 
     /// Whether something is under way, and whether the files of all its endpoints may be waited
@@ -600,10 +601,8 @@ impl Queue {
     /// read it has woken the rank.
     pub(crate) fn rest(&self) -> (bool, bool) {
         let state = self.lock();
-        let direct = state.direct.iter().map(|(_, channel)| channel);
-        let mut channels = std::iter::once(&state.slots).chain(direct);
-        let is_busy = channels.clone().any(Channel::is_busy);
-        (is_busy, channels.all(|channel| channel.endpoint.may_wait()))
+        let is_busy = state.channels().any(Channel::is_busy);
+        (is_busy, state.channels().all(|channel| channel.endpoint.may_wait()))
     }
 
     /// The next that no poll has handed out.
@@ -612,26 +611,30 @@ impl Queue {
         Some((id, result))
     }
 
+    /// Begins a transfer, and says to the watcher whether that is to look; false if there is no
+    /// room now.
+    fn begin(&self, state: &mut State, order: &Order, there: &There) -> Result<bool, DeviceError> {
+        let is_direct = order.local.len > TRANSFER_BYTES;
+        // Who has posted small ones posts more, or waits, and looks at the latest when they have
+        // all slots. What else is under way would stand still until then.
+        if !is_direct && !state.needs_looks() {
+            self.looks.note();
+        }
+        let has_begun = state.begin(&self.device, order, there)?;
+        if has_begun && is_direct {
+            self.looks.forget();
+            self.device.call_back();
+        }
+        Ok(has_begun)
+    }
+
     fn post(&self, order: &Order, there: &There) -> Result<(), PostError> {
         let device = &*self.device;
         if device.members.told(there.peer) != PeerState::Alive {
             return Err(PostError::Device(DeviceError::Unreachable(there.peer)));
         }
-        let is_direct = order.local.len > TRANSFER_BYTES;
-        let begun = {
-            let mut state = self.lock();
-            // Who has posted small ones posts more, or waits, and looks at the latest when they
-            // have all slots. What else is under way would stand still until then.
-            if !is_direct && !state.needs_looks() {
-                self.looks.note();
-            }
-            state.begin(device, order, there)
-        };
+        let begun = self.begin(&mut self.lock(), order, there);
         if begun.map_err(PostError::Device)? {
-            if is_direct {
-                self.looks.forget();
-                device.call_back();
-            }
             return Ok(());
         }
         // Without the queue's mutex: a launcher that does not read holds up the thread that
@@ -651,7 +654,7 @@ impl Queue {
         if state.told.complete.len() >= TRANSFERS as usize {
             return Err(PostError::Again);
         }
-        if state.begin(device, order, there).map_err(PostError::Device)? {
+        if self.begin(&mut state, order, there).map_err(PostError::Device)? {
             return Ok(());
         }
         drop(state);

@@ -4,7 +4,7 @@
 
 use super::{Posting, Queue, TRANSFER_BYTES, error_of};
 use crate::book::Book;
-use crate::device::{Device, Memory, TRANSFERS, TRANSFERS_TO_ONE, not_registered};
+use crate::device::{DIRECT, Device, Memory, TRANSFERS, TRANSFERS_TO_ONE, not_registered};
 use crate::port::tests::Said;
 use crate::sys::pretended::{Does, Script, library, records};
 use crate::sys::{Atomics, Caps, Exposed, Failure, NoAlias, Opened, Passive};
@@ -166,6 +166,23 @@ fn a_large_transfer_has_the_watcher() {
     assert!(queue.0.looks.is_left(later) && !queue.0.looks.is_left(later + TICK));
     assert_eq!(put(&queue, 4, &[1; 8], &THERE), Ok(Posted::Done));
     assert!(queue.0.looks.is_left(later + TICK));
+}
+
+#[test]
+fn a_large_transfer_that_finds_room_by_a_look_has_the_watcher_too() {
+    let (queue, script) = queue();
+    let now = Instant::now();
+    let bytes = vec![1; TRANSFER_BYTES + 1];
+    for id in 0..u64::from(DIRECT) {
+        assert_eq!(put(&queue, id, &bytes, &THERE), Ok(Posted::Pending));
+    }
+    script.complete(Does::Write, Ok(bytes.len()));
+    assert_eq!(put(&queue, u64::from(DIRECT), &bytes, &THERE), Ok(Posted::Pending));
+    assert!(!queue.0.looks.is_left(now));
+    for _ in 0..DIRECT {
+        script.complete(Does::Write, Ok(bytes.len()));
+    }
+    assert_eq!(polled(&queue).len() as u32, DIRECT + 1);
 }
 
 /// One thread that posts without end has the watcher away from its own queue, and no other; and the

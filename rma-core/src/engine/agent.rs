@@ -17,6 +17,10 @@ use std::thread;
 /// other origins wait for them: a process that was killed tells no rank.
 const GRANTS_RECHECK: Duration = Duration::from_millis(20);
 
+/// Rounds of progress in which the last thread that attends serves what keeps coming, before it
+/// leaves that to the agent.
+const LAST_ROUNDS: usize = 64;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum AgentStage {
     #[default]
@@ -53,8 +57,12 @@ impl Drop for Attending<'_> {
         if !self.agent.leave() {
             return;
         }
-        // Its sender saw this thread attend. To serve it costs less than to wake the agent.
-        if self.agent.has_messages() && !thread::panicking() {
+        // Its sender saw this thread attend. To serve it costs less than to wake the agent. Of many
+        // answers, which come one after the other, some are still under way.
+        for _ in 0..LAST_ROUNDS {
+            if !self.agent.has_messages() || thread::panicking() {
+                break;
+            }
             self.engine.progress();
         }
         if self.agent.has_messages() || self.engine.has_leftovers() {

@@ -155,7 +155,7 @@ impl<'w, B: OriginBuffer> Request<'w, B> {
         }
         if operation.action == Action::Get {
             // As every accumulate is waited for by a flush of its target. S-I5
-            window.far.add_get(target, &pending);
+            window.far.add_request(target, &pending);
         }
         drop(completion);
         Ok(request)

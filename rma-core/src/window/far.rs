@@ -260,6 +260,11 @@ impl Far {
         self.state().pending.entry(target).or_default().others.add(None, get.clone());
     }
 
+    /// As [`add_get`](Self::add_get), of a get that is the first that this counts, and the last.
+    pub(crate) fn add_request(&self, target: Rank, get: &Arc<Pending>) {
+        self.state().pending.entry(target).or_default().others.add_new(None, get.clone());
+    }
+
     /// Whether nothing is outstanding.
     pub(crate) fn is_idle(&self) -> bool {
         let idle = |all: &Outstanding| {

@@ -17,7 +17,15 @@ use std::thread::ThreadId;
 
 /// Operations on one target that a flush waits for; of accumulates, what they touch.
 #[derive(Default)]
-pub(crate) struct Unanswered(Vec<(Option<Touched>, Arc<Pending>)>);
+pub(crate) struct Unanswered {
+    all: Vec<(Option<Touched>, Arc<Pending>)>,
+    /// With so many, those that are over are looked for: twice as many as were found not to be, so
+    /// that a look at each costs every one that is added a few.
+    sweep_at: usize,
+}
+
+/// The least for [`Unanswered::sweep_at`].
+const SWEEP_LEAST: usize = 16;
 
 /// Which bytes an accumulate touches, counted from the part's beginning, and how.
 pub(crate) struct Touched {
@@ -27,9 +35,26 @@ pub(crate) struct Touched {
 
 impl Unanswered {
     pub(crate) fn add(&mut self, touched: Option<Touched>, pending: Arc<Pending>) {
+        // A scope counts all its operations in one.
+        let same = |other: &Arc<Pending>| Arc::ptr_eq(other, &pending);
+        if touched.is_some() || !self.all.iter().any(|(touched, it)| touched.is_none() && same(it))
+        {
+            self.add_new(touched, pending);
+        }
+    }
+
+    /// As [`add`](Self::add), of what counts nothing that was added before.
+    pub(crate) fn add_new(&mut self, touched: Option<Touched>, pending: Arc<Pending>) {
+        if self.all.len() >= self.sweep_at {
+            self.sweep();
+        }
+        self.all.push((touched, pending));
+    }
+
+    fn sweep(&mut self) {
         let mut failed = Vec::new();
         // A failure stays until a flush of its thread has reported it; one will do.
-        self.0.retain(|(_, pending)| {
+        self.all.retain(|(_, pending)| {
             if !pending.is_done() {
                 return true;
             }
@@ -37,11 +62,7 @@ impl Unanswered {
             failed.extend(first.then_some(pending.by()));
             first
         });
-        // A scope counts all its operations in one.
-        let same = |other: &Arc<Pending>| Arc::ptr_eq(other, &pending);
-        if touched.is_some() || !self.0.iter().any(|(touched, it)| touched.is_none() && same(it)) {
-            self.0.push((touched, pending));
-        }
+        self.sweep_at = (2 * self.all.len()).max(SWEEP_LEAST);
     }
 
     /// Those that touch some of these bytes and must not be overtaken. S-H8
@@ -52,14 +73,15 @@ impl Unanswered {
             touches(&earlier.bytes) && !next.how.may_overtake(earlier.how, ordering)
         };
         let earlier = |touched: &Option<Touched>| touched.as_ref().is_some_and(before);
-        let all = self.0.iter().filter(|(touched, pending)| earlier(touched) && !pending.is_done());
+        let all =
+            self.all.iter().filter(|(touched, pending)| earlier(touched) && !pending.is_done());
         all.map(|(_, pending)| pending.clone()).collect()
     }
 
     /// What a flush of this thread waits for, or tells of: mostly one.
     pub(crate) fn flush(&mut self) -> (Option<Arc<Pending>>, Vec<Arc<Pending>>) {
-        self.0.retain(|(_, pending)| !pending.is_over());
-        let all = self.0.iter().map(|(_, pending)| pending);
+        self.sweep();
+        let all = self.all.iter().map(|(_, pending)| pending);
         let mut all = all.filter(|pending| !pending.is_over_here()).cloned();
         (all.next(), all.collect())
     }
@@ -71,16 +93,16 @@ impl Unanswered {
             // No other thread has it, which might count something.
             ended && pending.by() == by && Arc::strong_count(pending) == 1
         };
-        let place = self.0.iter().position(unused)?;
-        Some(self.0.swap_remove(place).1)
+        let place = self.all.iter().position(unused)?;
+        Some(self.all.swap_remove(place).1)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.0.iter().all(|(_, pending)| pending.is_done())
+        self.all.iter().all(|(_, pending)| pending.is_done())
     }
 }
 

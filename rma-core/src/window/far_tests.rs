@@ -134,3 +134,27 @@ fn cards_are_of_what_holds_an_address() {
     drop(state);
     assert_eq!((found(OWN, 200), found(other, 0), found(OWN, 400)), (None, Some(0), Some(400)));
 }
+
+/// As many requests are remembered as are under way, or a few; of failures one for each thread.
+#[test]
+fn requests_that_are_over_are_forgotten_without_a_flush() {
+    let (far, under_way) = (Far::new(None), Arc::<Pending>::default());
+    under_way.hold();
+    far.add_request(OWN, &under_way);
+    let over = (0..1000).map(|_| {
+        let request = Arc::<Pending>::default();
+        far.add_request(OWN, &request);
+        Arc::downgrade(&request)
+    });
+    let over: Vec<_> = over.collect();
+    let kept = over.iter().filter(|request| request.strong_count() > 0).count();
+    assert!(kept <= 16, "{kept} of 1000");
+    for _ in 0..2 {
+        far.add_request(OWN, &Arc::new(Pending::lost(crate::thread::id())));
+    }
+    let (first, others) = far.outstanding(OWN);
+    let all: Vec<_> = first.into_iter().chain(others).collect();
+    let failures = all.iter().filter(|pending| pending.failure().is_some()).count();
+    assert_eq!((all.len(), failures), (2, 1), "what is under way, and one failure");
+    assert!(under_way.release());
+}

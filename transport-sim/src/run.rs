@@ -1,5 +1,7 @@
 //! Runs one closure as all ranks of a network.
 
+#[cfg(not(miri))]
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -61,6 +63,7 @@ fn start<R: Send>(net: &Net, body: &(impl Fn(Sim) -> R + Sync)) -> Option<Vec<R>
     let ranks = net.rank_count();
     thread::scope(|scope| {
         let mut threads = Vec::with_capacity(ranks as usize);
+        let one_cpu = OneCpu::new();
         for rank in 0..ranks {
             let sim = net.rank(WorldRank(rank));
             let thread = thread::Builder::new().name(format!("rank {rank}"));
@@ -72,6 +75,7 @@ fn start<R: Send>(net: &Net, body: &(impl Fn(Sim) -> R + Sync)) -> Option<Vec<R>
                 }
             }
         }
+        drop(one_cpu);
         // `play` catches what the body throws.
         let join = |thread: thread::ScopedJoinHandle<'_, Option<R>>| thread.join().ok().flatten();
         threads.into_iter().map(join).collect()
@@ -98,4 +102,54 @@ pub(crate) fn message(payload: &(dyn Any + Send)) -> Option<String> {
     let text = payload.downcast_ref::<&str>().copied();
     let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     Some(text.unwrap_or("(a payload that is not text)").to_owned())
+}
+
+/// Threads that the calling one starts meanwhile stay on the CPU that it is on now: one of them
+/// works at a time, and to wake the next on another CPU takes longer than what it does then. The
+/// caller may go where it might before, once this is dropped.
+#[cfg(not(miri))]
+struct OneCpu(Option<CpuSet>);
+
+#[cfg(not(miri))]
+impl OneCpu {
+    /// Where the system refuses, threads run where they may.
+    fn new() -> Self {
+        let Ok(before) = sched_getaffinity(None) else { return Self(None) };
+        let mut one = CpuSet::new();
+        one.set(sched_getcpu());
+        Self(sched_setaffinity(None, &one).is_ok().then_some(before))
+    }
+}
+
+#[cfg(not(miri))]
+impl Drop for OneCpu {
+    fn drop(&mut self) {
+        // It was taken before; where it is refused now, the caller stays.
+        self.0.iter().for_each(|before| _ = sched_setaffinity(None, before));
+    }
+}
+
+/// Miri runs one thread at a time by itself.
+#[cfg(miri)]
+struct OneCpu;
+
+#[cfg(miri)]
+impl OneCpu {
+    fn new() -> Self {
+        Self
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::{run, sched_getaffinity};
+    use crate::NetConfig;
+
+    #[test]
+    fn ranks_share_a_cpu_and_their_caller_is_let_go() {
+        let before = sched_getaffinity(None).unwrap();
+        let sets = run(&NetConfig::new(3, 1), |_| sched_getaffinity(None).unwrap()).unwrap();
+        assert!(sets.iter().all(|set| set.count() == 1 && *set == sets[0]), "{sets:?}");
+        assert_eq!(sched_getaffinity(None).unwrap(), before);
+    }
 }

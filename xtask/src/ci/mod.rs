@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
+pub(crate) use steps::BUILD_BENCH;
 use steps::{Need, Run, STEPS, Step};
 
 /// Which steps to run.

@@ -163,6 +163,16 @@ macro_rules! sim_under_miri {
     };
 }
 
+/// Builds what [`bench`] runs, as `build` does: without an example, which may use what tests do,
+/// features are others.
+const BENCH: Run = cargo(BUILD_BENCH);
+pub(crate) const BUILD_BENCH: &[&str] =
+    &["build", "--release", "--workspace", "--bin", "rma-bench", "--example", "wordcount"];
+
+const fn bench(args: &'static [&'static str]) -> Run {
+    Run { program: "TARGET/release/rma-bench", args, ..cargo(&[]) }
+}
+
 /// Every step.
 pub(super) const STEPS: &[Step] = &[
     step("fmt", "rustfmt would change something", &[cargo(&["fmt", "--all", "--check"])]),
@@ -345,7 +355,7 @@ pub(super) const STEPS: &[Step] = &[
          or arrays of integers lose something or are not combined in transactions",
         &[
             cargo(&["xtask", "perf-gate"]),
-            cargo(&["test", "--release", "-p", "rma-bench", "--test", "arrays"]).tests_at_least(3),
+            cargo(&["test", "--release", "--workspace", "--test", "arrays"]).tests_at_least(3),
         ],
     ),
     step(
@@ -401,11 +411,7 @@ pub(super) const STEPS: &[Step] = &[
     step(
         "report",
         "a record is damaged, or a table of figures is not what the records say",
-        &[cargo(&["run", "--release", "-p", "rma-bench", "--", "report", "--check"])],
+        &[BENCH, bench(&["report", "--check"])],
     ),
-    step(
-        "bench",
-        "a benchmark does not run to its end",
-        &[cargo(&["run", "--release", "-p", "rma-bench", "--", "--smoke"])],
-    ),
+    step("bench", "a benchmark does not run to its end", &[BENCH, bench(&["--smoke"])]),
 ];

@@ -26,6 +26,7 @@
  * otherwise.
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <mpi.h>
@@ -601,6 +602,48 @@ static void group_lat(enum flavour f)
 
 /* --------------------- stopped: a put is complete at its target after a flush */
 
+/* Whether no thread of a process runs: a signal that stops it returns before. */
+static bool is_stopped(int pid)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/task", pid);
+    DIR *threads = opendir(path);
+    if (threads == NULL)
+        return false;
+    bool all = true;
+    for (struct dirent *thread; all && (thread = readdir(threads)) != NULL;) {
+        char stat[512] = "", name[sizeof path + sizeof thread->d_name + 8];
+        if (thread->d_name[0] == '.')
+            continue;
+        snprintf(name, sizeof name, "%s/%s/stat", path, thread->d_name);
+        int file = open(name, O_RDONLY);
+        if (file < 0)
+            continue; /* it has ended */
+        ssize_t len = read(file, stat, sizeof stat - 1);
+        close(file);
+        stat[len > 0 ? len : 0] = 0;
+        /* Behind the name, which may hold anything, in parentheses. */
+        const char *state = strrchr(stat, ')');
+        all = state == NULL || state[1] == 0 || state[2] == 'T';
+    }
+    closedir(threads);
+    return all;
+}
+
+/* False if it cannot be stopped, or does not within a second. */
+static bool stop_process(int pid)
+{
+    if (kill(pid, SIGSTOP) != 0)
+        return false;
+    for (int i = 0; i < 1000; i++) {
+        if (is_stopped(pid))
+            return true;
+        sleep_ms(1);
+    }
+    kill(pid, SIGCONT);
+    return false;
+}
+
 /* The target is stopped for 300 ms, and the put is flushed meanwhile. */
 static void group_stopped(enum flavour f)
 {
@@ -624,7 +667,7 @@ static void group_stopped(enum flavour f)
                 sleep_ms(300);
             _exit(kill(pid, SIGCONT) != 0);
         }
-        if (wakes < 0 || kill(pid, SIGSTOP) != 0) {
+        if (wakes < 0 || !stop_process(pid)) {
             emit_fault(label("put_stopped", f), 8, "the target could not be stopped");
         } else {
             double t = now_ns();

@@ -23,6 +23,8 @@ mod progress;
 mod raw;
 mod record;
 mod report;
+#[path = "../../tests/stopped/mod.rs"]
+mod stopped;
 mod table;
 
 use bench::Bench;

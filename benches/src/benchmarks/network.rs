@@ -5,6 +5,7 @@ use crate::Result;
 use crate::bench::{Bench, row};
 use crate::measure::Work;
 use crate::record::Unit;
+use crate::stopped::stop;
 use rma::{Layout, LockAll, LockKind, Op, Window};
 use rma_transport_ofi::{RawLink, RawMemory};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -290,15 +291,15 @@ fn receive(stream: &mut TcpStream, word: &mut [u8; 8]) -> std::io::Result<()> {
 
 /// A put is complete at its target when a flush returns: not while that is stopped.
 fn stopped(bench: &mut Bench<'_>, window: &Window, target: Pid) -> Result<()> {
-    let stop = if bench.is_smoke() { STOP / 10 } else { STOP };
+    let time = if bench.is_smoke() { STOP / 10 } else { STOP };
     let epoch = window.lock_all()?;
     epoch.put(TARGET, 0, &[0u64])?;
     epoch.flush(TARGET)?;
     let start = Instant::now();
-    kill_process(target, Signal::STOP)?;
+    stop(target);
     let took = thread::scope(|scope| -> Result<Duration> {
         let over = scope.spawn(move || {
-            thread::sleep(stop);
+            thread::sleep(time);
             kill_process(target, Signal::CONT)
         });
         let put = epoch.put(TARGET, 0, &[1u64]).and_then(|()| epoch.flush(TARGET));
@@ -308,10 +309,10 @@ fn stopped(bench: &mut Bench<'_>, window: &Window, target: Pid) -> Result<()> {
         Ok(took)
     })?;
     epoch.unlock()?;
-    if took < stop {
+    if took < time {
         return Err(format!("a flush returned after {took:?}, its target stopped").into());
     }
-    let name = format!("put + flush, target stopped for {stop:?}");
+    let name = format!("put + flush, target stopped for {time:?}");
     bench.note(row(name).bytes(8), Unit::Nanoseconds, &[took.as_nanos() as f64])
 }
 

@@ -7,6 +7,7 @@ use crate::counting::Counting;
 use crate::machine::cpu_ns;
 use crate::memory::{forget_peak, peak, resident};
 use crate::record::Unit;
+use crate::stopped::stop;
 use rma::{LockAll, Op, RmaError, Window};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -239,7 +240,7 @@ pub(super) fn process_of_target(bench: &Bench<'_>) -> Result<Option<Pid>> {
 fn while_stopped<R>(pid: Pid, work: impl FnOnce() -> R) -> Result<(R, f64)> {
     let before = resident()?;
     forget_peak();
-    kill_process(pid, Signal::STOP)?;
+    stop(pid);
     let result = work();
     let peak = peak();
     kill_process(pid, Signal::CONT)?;

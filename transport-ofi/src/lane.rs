@@ -60,8 +60,8 @@ impl Lane {
         }
     }
 
-    /// That transfer has happened, or failed: takes the flushes that waited for no other.
-    pub(crate) fn happened(&mut self, place: u64) -> Vec<Waiting> {
+    /// That transfer has happened, or failed: hands out the flushes that waited for no other.
+    pub(crate) fn happened(&mut self, place: u64, mut flushed: impl FnMut(Waiting)) {
         let at = place.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
         if let Some(happened) = at.and_then(|at| self.happened.get_mut(at)) {
             *happened = true;
@@ -70,8 +70,9 @@ impl Lane {
             self.happened.pop_front();
             self.first += 1;
         }
-        let count = self.waiting.iter().take_while(|flush| flush.before <= self.first).count();
-        self.waiting.drain(..count).collect()
+        while let Some(flush) = self.waiting.pop_front_if(|flush| flush.before <= self.first) {
+            flushed(flush);
+        }
     }
 }
 
@@ -80,8 +81,10 @@ mod tests {
     use super::{Lane, Waiting};
     use rma_core::transport::DeviceError;
 
-    fn ids(flushed: &[Waiting]) -> Vec<(u64, Option<DeviceError>)> {
-        flushed.iter().map(|flush| (flush.id, flush.error)).collect()
+    fn happened(lane: &mut Lane, place: u64) -> Vec<(u64, Option<DeviceError>)> {
+        let mut flushed = Vec::new();
+        lane.happened(place, |Waiting { id, error, .. }| flushed.push((id, error)));
+        flushed
     }
 
     #[test]
@@ -92,14 +95,14 @@ mod tests {
         lane.flush(10);
         let three = lane.post();
         lane.flush(11);
-        assert_eq!(ids(&lane.happened(two)), []);
-        assert_eq!(ids(&lane.happened(three)), []);
+        assert_eq!(happened(&mut lane, two), []);
+        assert_eq!(happened(&mut lane, three), []);
         assert!(!lane.is_clear());
-        assert_eq!(ids(&lane.happened(one)), [(10, None), (11, None)]);
+        assert_eq!(happened(&mut lane, one), [(10, None), (11, None)]);
         assert!(lane.is_clear());
         let four = lane.post();
         lane.flush(12);
-        assert_eq!(ids(&lane.happened(four)), [(12, None)]);
+        assert_eq!(happened(&mut lane, four), [(12, None)]);
     }
 
     #[test]
@@ -111,17 +114,17 @@ mod tests {
         let two = lane.post();
         lane.flush(11);
         lane.lose(two, DeviceError::Refused);
-        assert_eq!(ids(&lane.happened(two)), []);
-        assert_eq!(ids(&lane.happened(one)), [(10, None), (11, refused)]);
+        assert_eq!(happened(&mut lane, two), []);
+        assert_eq!(happened(&mut lane, one), [(10, None), (11, refused)]);
         assert_eq!(lane.error, None);
         let three = lane.post();
         lane.lose(three, DeviceError::Refused);
-        assert_eq!(ids(&lane.happened(three)), []);
+        assert_eq!(happened(&mut lane, three), []);
         let four = lane.post();
         lane.flush(12);
-        assert_eq!(ids(&lane.happened(four)), [(12, refused)], "told once, by the next");
+        assert_eq!(happened(&mut lane, four), [(12, refused)], "told once, by the next");
         lane.post();
         lane.flush(13);
-        assert_eq!(ids(&lane.happened(4)), [(13, None)]);
+        assert_eq!(happened(&mut lane, 4), [(13, None)]);
     }
 }

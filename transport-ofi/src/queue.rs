@@ -278,7 +278,8 @@ impl State {
         let Order { id, work, local, .. } = *order;
         let peer = there.peer;
         let is_direct = local.len > TRANSFER_BYTES;
-        if !is_direct && self.told.lane(peer).in_slots >= TRANSFERS_TO_ONE {
+        let lane = self.told.lanes.entry(peer).or_default();
+        if !is_direct && lane.in_slots >= TRANSFERS_TO_ONE {
             return Ok(false);
         }
         let channel = match is_direct {
@@ -316,7 +317,6 @@ impl State {
             channel.free.push(slot);
             return Ok(false);
         }
-        let lane = self.told.lane(peer);
         let posted = lane.post();
         lane.in_slots += usize::from(!is_direct);
         let (cuts, unsent, queries, is_cut) = (0, 0, None, false);
@@ -373,10 +373,6 @@ fn direct_to<'c>(
 }
 
 impl Told {
-    fn lane(&mut self, peer: WorldRank) -> &mut Lane {
-        self.lanes.entry(peer).or_default()
-    }
-
     /// Takes what is over, or lets it be tried again; true if the core has something to poll.
     fn take(
         &mut self,
@@ -385,22 +381,24 @@ impl Told {
         (slot, result): (Slot, Result<(), Failure>),
     ) -> bool {
         let Some(under_way) = channel.flights.take(slot.index()) else { return false };
-        let mut over = (slot, under_way);
-        if let Err(failure) = &result
-            && is_running(device, over.1.peer)
-        {
-            let (peer, key) = (over.1.peer, over.1.key());
-            over = match channel.flights.fail(over, failure.code, Instant::now()) {
-                Ok(queries) => {
-                    if queries {
-                        device.query(peer, key);
+        match result {
+            Err(failure) if is_running(device, under_way.peer) => {
+                let (peer, key) = (under_way.peer, under_way.key());
+                match channel.flights.fail((slot, under_way), failure.code, Instant::now()) {
+                    Ok(queries) => {
+                        if queries {
+                            device.query(peer, key);
+                        }
+                        false
                     }
-                    return false;
+                    Err(over) => {
+                        let (slot, under_way) = *over;
+                        self.end(device, channel, (slot, &under_way), Err(failure))
+                    }
                 }
-                Err(over) => *over,
-            };
+            }
+            result => self.end(device, channel, (slot, &under_way), result),
         }
-        self.end(device, channel, over, result)
     }
 
     /// Begins what waits to be tried again, as far as it may: whether the core has something to
@@ -446,9 +444,9 @@ impl Told {
         is_meant: impl Fn(&UnderWay) -> bool,
     ) -> (bool, bool) {
         let (mut came, mut is_room) = (false, false);
-        while let Some(over) = channel.flights.take_waiting(&is_meant) {
+        while let Some((slot, under_way)) = channel.flights.take_waiting(&is_meant) {
             let why = Failure { call: "fi_writemsg", code, reason: String::new() };
-            came |= self.end(device, channel, over, Err(why));
+            came |= self.end(device, channel, (slot, &under_way), Err(why));
             is_room = true;
         }
         (came, is_room)
@@ -487,10 +485,10 @@ impl Told {
         &mut self,
         device: &Device,
         channel: &mut Channel,
-        (slot, under_way): (Slot, UnderWay),
+        (slot, under_way): (Slot, &UnderWay),
         result: Result<(), Failure>,
     ) -> bool {
-        let UnderWay { work, local, is_cut, .. } = under_way;
+        let UnderWay { work, local, is_cut, .. } = *under_way;
         let is_slot = local.len <= TRANSFER_BYTES;
         let is_fetched = is_slot && work != Work::Move(Direction::Write) && local.len > 0;
         if is_fetched && !is_cut && result.is_ok() {
@@ -500,29 +498,30 @@ impl Told {
             unsafe { local.at.copy_from_nonoverlapping(from, local.len) };
         }
         channel.free.push(slot);
-        self.tell(device, &under_way, result)
+        self.tell(device, under_way, result)
     }
 
     /// Has the core hear of a transfer that is over; true if it has something to poll.
     fn tell(&mut self, device: &Device, under_way: &UnderWay, result: Result<(), Failure>) -> bool {
         let UnderWay { peer, posted, id, local, is_cut, .. } = *under_way;
         device.ended(1);
-        let lane = self.lane(peer);
+        let Self { lanes, complete } = self;
+        let lane = lanes.entry(peer).or_default();
         lane.in_slots -= usize::from(local.len <= TRANSFER_BYTES);
         if is_cut {
             return false;
         }
         let result = result.map_err(|failure| error_of(peer, is_running(device, peer), &failure));
-        let told = id.map(|id| (peer, id, result));
-        if let (None, Err(error)) = (id, result) {
-            lane.lose(posted, error);
+        let before = complete.len();
+        match (id, result) {
+            (Some(id), result) => complete.push_back((peer, id, result)),
+            (None, Err(error)) => lane.lose(posted, error),
+            (None, Ok(())) => {}
         }
-        let flushed = lane.happened(posted).into_iter();
-        let flushed =
-            flushed.map(|Waiting { id, error, .. }| (peer, id, error.map_or(Ok(()), Err)));
-        let before = self.complete.len();
-        self.complete.extend(told.into_iter().chain(flushed));
-        self.complete.len() > before
+        lane.happened(posted, |Waiting { id, error, .. }| {
+            complete.push_back((peer, id, error.map_or(Ok(()), Err)));
+        });
+        complete.len() > before
     }
 
     /// The core hears no more of that peer. So many slots that its transfers had are free.
@@ -531,7 +530,7 @@ impl Told {
         let left = self.lanes.remove(&peer).map_or(0, |lane| lane.in_slots - freed);
         if left > 0 {
             // They count as long as they have slots.
-            self.lane(peer).in_slots = left;
+            self.lanes.entry(peer).or_default().in_slots = left;
         }
     }
 }

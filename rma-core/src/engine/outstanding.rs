@@ -80,6 +80,10 @@ impl Rare {
     fn heard(&self) -> MutexGuard<'_, Vec<ThreadId>> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<Box<dyn Any + Send>>> {
+        self.keep.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Pending {
@@ -146,6 +150,11 @@ impl Pending {
         self.is_over() || (self.is_done() && here())
     }
 
+    /// Whether a flush of another thread has told of the failure.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.rare.get().is_some_and(|rare| !rare.heard().is_empty())
+    }
+
     /// A transfer of a device has failed.
     pub(crate) fn fail_by_device(&self, lost: Lost) {
         // Before the failure can be seen. The first counts.
@@ -181,7 +190,12 @@ impl Pending {
 
     /// Keeps `owner` alive as long as this is.
     pub(crate) fn keep(&self, owner: Box<dyn Any + Send>) {
-        self.rare().keep.lock().unwrap_or_else(PoisonError::into_inner).push(owner);
+        self.rare().kept().push(owner);
+    }
+
+    /// Whether it keeps anything.
+    pub(crate) fn keeps(&self) -> bool {
+        self.rare.get().is_some_and(|rare| !rare.kept().is_empty())
     }
 }
 

@@ -8,15 +8,15 @@
 
 use crate::engine::{Buffer, Lost, Pending};
 use crate::rank::WorldRank;
+use crate::thread;
 use crate::transport::{
     DeviceError, Endpoint, PostError, Posted, Purpose, Remote, There, Transfer,
 };
 use core::hash::BuildHasher;
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicU32};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread;
 
 /// Queues that a rank has for each purpose, at most: of more threads, some share one.
 const QUEUES: usize = 16;
@@ -37,6 +37,8 @@ pub(crate) struct Queue {
     // First: when it is gone, nothing is touched that transfers were given.
     endpoint: Box<dyn Endpoint>,
     table: Mutex<TransferTable>,
+    /// There is a [loss](Self::losses): without, the table need not be asked.
+    has_lost: AtomicBool,
     /// Its bit.
     pub(crate) bit: u32,
 }
@@ -58,18 +60,6 @@ pub(crate) struct Losses {
     refused: u64,
     /// What has become of anything that was put there is not known.
     unknown: u64,
-}
-
-impl TransferTable {
-    fn lose(&mut self, peer: WorldRank, why: DeviceError) {
-        let (losses, last) = self.losses.entry(peer).or_default();
-        if why == DeviceError::Refused {
-            losses.refused += 1;
-        } else {
-            losses.unknown += 1;
-            *last = Some(why);
-        }
-    }
 }
 
 /// What is under way.
@@ -122,6 +112,22 @@ impl UnderWay {
     }
 }
 
+/// A transfer that is posted just now. It goes to the table, unless it is taken out: also where the
+/// device panics, which may have its memory then. A thread that polls meanwhile waits for the
+/// table.
+struct Begun<'t> {
+    table: &'t mut TransferTable,
+    id: u64,
+    transfer: Option<UnderWay>,
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        let transfer = self.transfer.take();
+        transfer.into_iter().for_each(|it| _ = self.table.under_way.insert(self.id, it));
+    }
+}
+
 /// The first place of queues for a purpose.
 const fn first(purpose: Purpose) -> usize {
     match purpose {
@@ -142,7 +148,7 @@ impl Queues {
         remote: &dyn Remote,
         purpose: Purpose,
     ) -> Result<&Queue, DeviceError> {
-        let place = FxBuildHasher.hash_one(thread::current().id()) as usize % QUEUES;
+        let place = FxBuildHasher.hash_one(thread::id()) as usize % QUEUES;
         let place = first(purpose) + place;
         let queue = &self.all[place];
         match queue.get() {
@@ -177,13 +183,18 @@ impl Queues {
         let bit = 1 << place;
         // Before any thread can use it: one that looks for queues finds it then.
         self.made.fetch_or(bit, Relaxed);
-        Ok(queue.get_or_init(|| Queue { endpoint, table: Mutex::default(), bit }))
+        Ok(queue.get_or_init(|| Queue::new(endpoint, bit)))
     }
 
     /// Those with these bits.
     pub(crate) fn with(&self, bits: u32) -> impl Iterator<Item = &Queue> {
-        let bits = bits & self.made.load(Relaxed);
-        self.all.iter().filter_map(OnceLock::get).filter(move |queue| bits & queue.bit != 0)
+        let mut bits = bits & self.made.load(Relaxed);
+        let places = core::iter::from_fn(move || {
+            let place = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
+            bits &= bits - 1;
+            Some(place)
+        });
+        places.filter_map(|place| self.all[place].get())
     }
 
     fn all(&self) -> impl Iterator<Item = &Queue> {
@@ -213,6 +224,10 @@ impl Queues {
 }
 
 impl Queue {
+    fn new(endpoint: Box<dyn Endpoint>, bit: u32) -> Self {
+        Self { endpoint, table: Mutex::default(), has_lost: AtomicBool::new(false), bit }
+    }
+
     fn lock(&self) -> MutexGuard<'_, TransferTable> {
         // Nothing in here panics half-way through a change.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
@@ -236,8 +251,23 @@ impl Queue {
         self.begin(under_way, |id| unsafe { self.endpoint.post(id, transfer, there) })
     }
 
+    fn lose(&self, table: &mut TransferTable, peer: WorldRank, why: DeviceError) {
+        let (losses, last) = table.losses.entry(peer).or_default();
+        if why == DeviceError::Refused {
+            losses.refused += 1;
+        } else {
+            losses.unknown += 1;
+            *last = Some(why);
+        }
+        self.has_lost.store(true, Relaxed);
+    }
+
     /// How often something was lost that this queue had put at a peer.
     pub(crate) fn losses(&self, peer: WorldRank) -> Losses {
+        // What another thread loses just now is before or after.
+        if !self.has_lost.load(Relaxed) {
+            return Losses::default();
+        }
         self.lock().losses.get(&peer).map_or(Losses::default(), |(losses, _)| *losses)
     }
 
@@ -258,7 +288,7 @@ impl Queue {
         let mut flush = Some(UnderWay { peer, pending, bounce, at: None, into, what });
         let begun = self.begin(&mut flush, |id| self.endpoint.flush(id, peer));
         if let Err(PostError::Device(error)) = begun {
-            self.lock().lose(peer, error);
+            self.lose(&mut self.lock(), peer, error);
         }
         begun
     }
@@ -273,13 +303,13 @@ impl Queue {
         begun.pending.iter().for_each(|pending| pending.hold());
         table.ids += 1;
         let id = table.ids;
-        // Before it is posted: another thread may poll.
-        table.under_way.insert(id, begun);
+        let mut begun = Begun { table: &mut table, id, transfer: Some(begun) };
         let posted = post(id);
         if posted == Ok(Posted::Pending) {
             return Ok(());
         }
-        let ended = table.under_way.remove(&id);
+        let ended = begun.transfer.take();
+        drop(begun);
         if let Err(error) = posted {
             ended.iter().flat_map(|it| &it.pending).for_each(|pending| _ = pending.release());
             *under_way = ended;
@@ -297,7 +327,7 @@ impl Queue {
             let mut table = self.lock();
             let ended = table.under_way.remove(&id);
             if let (Some(UnderWay { what: What::Flush, peer, .. }), Err(error)) = (&ended, result) {
-                table.lose(*peer, error);
+                self.lose(&mut table, *peer, error);
             }
             ended.iter().for_each(|ended| ended.end(result));
             drop(table);
@@ -329,7 +359,7 @@ impl Queue {
         cut.dedup();
         for peer in cut {
             self.endpoint.quiesce(peer);
-            table.lose(peer, DeviceError::CutOff(peer));
+            self.lose(&mut table, peer, DeviceError::CutOff(peer));
             ended.extend(table.under_way.extract_if(|_, under_way| under_way.peer == peer));
         }
         let cancelled = ended.iter().flat_map(|(_, under_way)| &under_way.pending);

@@ -85,8 +85,9 @@ impl<E: Element> Unfinished<'_, E> {
     #[cold]
     #[inline(never)]
     fn keep(self) {
-        let Self { pending, buffer, packed, .. } = self;
+        let Self { window, target, pending, buffer, packed } = self;
         pending.keep(Box::new((buffer, packed)));
+        window.far.set_keeping(target);
     }
 }
 

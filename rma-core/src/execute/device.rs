@@ -13,7 +13,7 @@ use crate::rank::{Rank, WorldRank};
 use crate::transport::{
     Count, DeviceError, PostError, Purpose, Remote, RemoteLimits, There, Transfer,
 };
-use crate::window::{DeviceRoute, Drain, Places, Unflushed, Window, atomic_of};
+use crate::window::{DeviceRoute, Drain, Unflushed, Window, atomic_of};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -25,8 +25,8 @@ struct Posting<'w> {
     queue: &'w Queue,
     operation: &'w Operation<'w>,
     pending: &'w Arc<Pending>,
-    /// Of puts whose bytes the device reads where their caller has them.
-    direct: &'w Arc<Pending>,
+    /// Of puts whose bytes the device reads where their caller has them, if there may be any.
+    direct: Option<&'w Arc<Pending>>,
 }
 
 impl<'a> Sending<'_, 'a> {
@@ -44,27 +44,9 @@ impl<'a> Sending<'_, 'a> {
         pending: &Arc<Pending>,
     ) -> Result<(), RmaError> {
         let (window, operation) = (self.window, self.operation);
-        let Operation { what, target, action, tries, .. } = *operation;
-        let purpose = if window.part.regions.is_some() { Purpose::Regions } else { Purpose::Parts };
-        let queue = window.engine().queues.mine(remote, purpose);
-        let queue = queue.map_err(|error| window.device_failed(target, error))?;
-        // Waits on every way out: these bytes are the caller's again then.
-        let drain = Drain::new(window, what, target);
-        let limits = remote.limits_to(route.world);
-        let direct = &drain.pending;
-        let before = queue.losses(route.world);
-        let posting = Posting { window, route, limits, queue, operation, pending, direct };
-        // SAFETY: forwarded to the caller; `drain` waits for what is direct.
-        let posted = unsafe { self.post_all(&posting, bytes, result) };
-        let finished = drain.finish();
-        if action == Action::Put && (posted.is_ok() || !tries) {
-            // Whatever was posted: a flush makes sure that it is at its place.
-            // Of what was cut off because this call gave up, it tells itself.
-            let losses = if finished.is_ok() { before } else { queue.losses(route.world) };
-            let (queue, puts, places) = (queue.bit, pending.clone(), Places::new(route.start));
-            window.far.add_unflushed(target, Unflushed { queue, losses, puts, places });
-        }
-        posted.and(finished)
+        // SAFETY: forwarded to the caller; what is direct is waited for.
+        let post = |posting: &Posting<'_>| unsafe { self.post_all(posting, bytes, result) };
+        window.by_device((remote, route), operation, bytes, pending, post)
     }
 
     /// # Safety
@@ -158,7 +140,8 @@ impl Posting<'_> {
                 (Buffer::NONE, Transfer::Put { from: bounce.as_ptr(), len })
             }
             Action::Put => {
-                (what, pending) = (What::Direct, self.direct);
+                let direct = self.direct.expect("larger than what bounces");
+                (what, pending) = (What::Direct, direct);
                 (Buffer::NONE, Transfer::Put { from: data.as_ptr(), len })
             }
             Action::Get if bounces => {
@@ -235,6 +218,52 @@ impl Posting<'_> {
 }
 
 impl Window {
+    /// Puts bytes that lie one behind the other on either side, and are one transfer.
+    pub(super) fn put_by_device(
+        &self,
+        (remote, route): (&dyn Remote, &DeviceRoute),
+        operation: &Operation<'_>,
+        (at, data): (u64, &[u8]),
+        pending: &Arc<Pending>,
+    ) -> Result<(), RmaError> {
+        let post = |posting: &Posting<'_>| {
+            // SAFETY: no buffer; the bytes are borrowed until what is direct was waited for.
+            unsafe { posting.post(&posting.there(at), data.len(), data.into(), Buffer::NONE) }
+        };
+        self.by_device((remote, route), operation, data.len() as u64, pending, post)
+    }
+
+    /// Has `post` post transfers of so many bytes of an operation, and waits for what is direct.
+    fn by_device(
+        &self,
+        (remote, route): (&dyn Remote, &DeviceRoute),
+        operation: &Operation<'_>,
+        bytes: u64,
+        pending: &Arc<Pending>,
+        post: impl FnOnce(&Posting<'_>) -> Result<(), RmaError>,
+    ) -> Result<(), RmaError> {
+        let Operation { what, target, action, tries, .. } = *operation;
+        let purpose = if self.part.regions.is_some() { Purpose::Regions } else { Purpose::Parts };
+        let queue = self.engine().queues.mine(remote, purpose);
+        let queue = queue.map_err(|error| self.device_failed(target, error))?;
+        let limits = remote.limits_to(route.world);
+        // Waits on every way out: these bytes are the caller's again then.
+        let may_be_direct = action == Action::Put && bytes > limits.bounce as u64;
+        let drain = may_be_direct.then(|| Drain::new(self, what, target));
+        let direct = drain.as_ref().map(|drain| &drain.pending);
+        let before = queue.losses(route.world);
+        let posted =
+            post(&Posting { window: self, route, limits, queue, operation, pending, direct });
+        let finished = drain.as_ref().map_or(Ok(()), Drain::finish);
+        if action == Action::Put && (posted.is_ok() || !tries) {
+            // Whatever was posted: a flush makes sure that it is at its place.
+            // Of what was cut off because this call gave up, it tells itself.
+            let losses = if finished.is_ok() { before } else { queue.losses(route.world) };
+            self.far.add_unflushed(target, (queue.bit, losses), pending, route.start);
+        }
+        posted.and(finished)
+    }
+
     /// Waits until all that this rank's device has put at a target is there.
     pub(crate) fn flush_device(&self, target: Rank) -> Result<(), RmaError> {
         if self.remote().is_none() {
@@ -281,6 +310,8 @@ impl Window {
             any_lost = true;
             // Each thread that put something hears it from a flush of its own.
             puts.fail_by_device(Lost { error, peer: world, at });
+            // As no thread waits for puts that are complete, it may be here only.
+            self.far.add_get(target, &puts);
         }
         match (refusal, flushed) {
             (Some(why), _) => Err(why),

@@ -511,6 +511,38 @@ fn each_thread_hears_of_its_own_puts() {
     });
 }
 
+/// Also if a flush of another thread gave up before it knew.
+#[test]
+fn a_flush_that_gives_up_hides_no_loss() {
+    with_window(|device, _, window| {
+        let epoch = window.lock_all().unwrap();
+        let (put, flushed) = (Barrier::new(2), Barrier::new(2));
+        thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                epoch.put(ME, 0, &[1u64]).unwrap();
+                put.wait();
+                flushed.wait();
+                [epoch.flush(ME), epoch.flush(ME)]
+            });
+            put.wait();
+            device.state().held = true;
+            let gave_up = epoch.flush(ME);
+            let mut state = device.state();
+            (state.held, state.fails) = (false, Some(DeviceError::Refused));
+            drop(state);
+            let mine = epoch.flush(ME);
+            device.state().fails = None;
+            flushed.wait();
+            assert!(matches!(gave_up, Err(RmaError::Timeout { .. })), "{gave_up:?}");
+            assert!(matches!(mine, Err(RmaError::Device { .. })), "{mine:?}");
+            let [first, second] = other.join().unwrap();
+            assert!(matches!(first, Err(RmaError::Device { .. })), "{first:?}");
+            second.unwrap();
+        });
+        epoch.unlock().unwrap();
+    });
+}
+
 /// Without any endpoint, operations say why.
 #[test]
 fn a_device_without_endpoints() {

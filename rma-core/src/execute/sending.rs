@@ -34,12 +34,26 @@ impl Window {
         by: ThreadId,
     ) -> Result<(), RmaError> {
         let (target, there) = (operation.target, left.there);
-        // One that does not wait goes in messages whatever its size: all that have room at once.
-        if let (Action::Put, None, false) = (operation.action, left.device, operation.tries)
-            && let (Side::Bytes { at, .. }, Side::Bytes { .. }) = (there, operation.from)
+        if let (Action::Put, Side::Bytes { at, len }, Side::Bytes { at: from, .. }) =
+            (operation.action, there, operation.from)
         {
-            let (wait, pending) = (self.wait_for(operation.what, target), self.putting(target, by));
-            return self.put_range(wait, left.world, at, operation.origin, &pending.pending);
+            let data = &operation.origin[from as usize..][..len as usize];
+            match (left.device, self.remote()) {
+                (Some(route), Some((remote, _)))
+                    if len <= remote.limits_to(route.world).transfer_max =>
+                {
+                    let pending = &self.putting(target, by).pending;
+                    return self.put_by_device((remote, &route), operation, (at, data), pending);
+                }
+                // One that does not wait goes in messages whatever its size: all that have room at
+                // once.
+                (None, _) if !operation.tries => {
+                    let wait = self.wait_for(operation.what, target);
+                    let pending = &self.putting(target, by).pending;
+                    return self.put_range(wait, left.world, at, data, pending);
+                }
+                _ => {}
+            }
         }
         let (touched, mut sending) = self.in_order(operation, left)?;
         let Some(touched) = touched else {
@@ -107,6 +121,10 @@ impl Window {
         operation: &'w Operation<'a>,
         left: Left<'a>,
     ) -> Result<(Option<Touched>, Sending<'w, 'a>), RmaError> {
+        // Of these, no order is promised.
+        if matches!(operation.action, Action::Put | Action::Get) {
+            return Ok((None, Sending::new(self, operation, left)));
+        }
         let base = match left.device {
             Some(route) => Some(route.base),
             None => self.alignment_of(operation.target),

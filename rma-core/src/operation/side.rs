@@ -82,6 +82,9 @@ impl<'l> Side<'l> {
 
     /// How many runs of bytes.
     pub(crate) fn runs(&self) -> u64 {
+        if let Self::Bytes { len, .. } = self {
+            return u64::from(*len > 0);
+        }
         let mut cursor = self.cursor();
         core::iter::from_fn(|| cursor.take(u64::MAX)).map(|row| row.count).sum()
     }

@@ -85,12 +85,11 @@ impl Places {
         core::iter::once(self.last).chain(others)
     }
 
-    fn add(&mut self, more: Self) {
-        // Mostly the same again.
-        if self.last != more.last {
-            self.others.insert(core::mem::replace(&mut self.last, more.last));
+    /// Mostly the same again.
+    fn add(&mut self, place: u64) {
+        if self.last != place {
+            self.others.insert(core::mem::replace(&mut self.last, place));
         }
-        self.others.extend(more.others);
     }
 }
 
@@ -108,7 +107,10 @@ impl Drop for Flushing<'_> {
         let mut state = self.window.far.state();
         let outstanding = state.pending.entry(self.target).or_default();
         outstanding.flushing = None;
-        self.unflushed.drain(..).for_each(|it| outstanding.add_unflushed(it));
+        for Unflushed { queue, losses, puts, places } in self.unflushed.drain(..) {
+            let its = &mut outstanding.unflushed((queue, losses), &puts, places.last).places;
+            places.iter().for_each(|place| its.add(place));
+        }
         drop(state);
         self.over.release();
         let transport = &self.window.engine().transport;
@@ -119,9 +121,11 @@ impl Drop for Flushing<'_> {
 impl FarState {
     /// What is remembered that [`Window::card_of`] asks for, and where it begins.
     fn card(&self, target: Rank, address: u64) -> Option<((Rank, u64), Card)> {
+        if address == 0 {
+            return self.known.get(&(target, 0)).map(|card| ((target, 0), *card));
+        }
         let below = self.known.range((target, 0)..=(target, address)).next_back();
-        let (key, card) = below.map(|(key, card)| (*key, *card))?;
-        (address == 0 || card.has(address, 1)).then_some((key, card))
+        below.map(|(key, card)| (*key, *card)).filter(|(_, card)| card.has(address, 1))
     }
 
     /// Remembers `most` at most.
@@ -145,16 +149,22 @@ impl Outstanding {
             && self.flushing.is_none()
     }
 
-    /// One entry for each queue and thread, with the earlier count.
-    fn add_unflushed(&mut self, new: Unflushed) {
-        let same = |it: &&mut Unflushed| it.queue == new.queue && Arc::ptr_eq(&it.puts, &new.puts);
-        match self.unflushed.iter_mut().find(same) {
-            Some(it) => {
-                it.losses = it.losses.min(new.losses);
-                it.places.add(new.places);
-            }
-            None => self.unflushed.push(new),
-        }
+    /// Those puts of that queue: one entry for each queue and thread, with the earlier count.
+    fn unflushed(
+        &mut self,
+        (queue, losses): (u32, Losses),
+        puts: &Arc<Pending>,
+        place: u64,
+    ) -> &mut Unflushed {
+        let same = |it: &Unflushed| it.queue == queue && Arc::ptr_eq(&it.puts, puts);
+        let at = self.unflushed.iter().position(same).unwrap_or_else(|| {
+            let (puts, places) = (puts.clone(), Places::new(place));
+            self.unflushed.push(Unflushed { queue, losses, puts, places });
+            self.unflushed.len() - 1
+        });
+        let its = &mut self.unflushed[at];
+        its.losses = its.losses.min(losses);
+        its
     }
 }
 
@@ -265,6 +275,13 @@ impl Far {
         self.state().pending.entry(target).or_default().others.add_new(None, get.clone());
     }
 
+    /// A request to `target` was dropped: it keeps its buffer until it is answered.
+    pub(crate) fn set_keeping(&self, target: Rank) {
+        if let Some(all) = self.state().pending.get_mut(&target) {
+            all.others.set_keeping();
+        }
+    }
+
     /// Whether nothing is outstanding.
     pub(crate) fn is_idle(&self) -> bool {
         let idle = |all: &Outstanding| {
@@ -306,9 +323,17 @@ impl Far {
         targets
     }
 
-    /// A flush of `target` is to make sure that these puts are there.
-    pub(crate) fn add_unflushed(&self, target: Rank, puts: Unflushed) {
-        self.state().pending.entry(target).or_default().add_unflushed(puts);
+    /// A flush of `target` is to make sure that puts are there which that queue was given after it
+    /// had lost so many, to what begins at `place`.
+    pub(crate) fn add_unflushed(
+        &self,
+        target: Rank,
+        of: (u32, Losses),
+        puts: &Arc<Pending>,
+        place: u64,
+    ) {
+        let mut state = self.state();
+        state.pending.entry(target).or_default().unflushed(of, puts, place).places.add(place);
     }
 
     /// Asks again before the next operation.

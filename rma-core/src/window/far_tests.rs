@@ -152,9 +152,40 @@ fn requests_that_are_over_are_forgotten_without_a_flush() {
     for _ in 0..2 {
         far.add_request(OWN, &Arc::new(Pending::lost(crate::thread::id())));
     }
+    (0..100).for_each(|_| far.add_request(OWN, &Arc::default()));
     let (first, others) = far.outstanding(OWN);
     let all: Vec<_> = first.into_iter().chain(others).collect();
     let failures = all.iter().filter(|pending| pending.failure().is_some()).count();
     assert_eq!((all.len(), failures), (2, 1), "what is under way, and one failure");
     assert!(under_way.release());
+}
+
+/// A thread hears of each failure of another's puts, whatever that one hears, and when.
+#[test]
+fn a_failure_that_was_heard_of_stands_for_no_other() {
+    let far = Far::new(None);
+    let other = std::thread::spawn(crate::thread::id).join().unwrap();
+    let [one, two] = [(); 2].map(|()| Arc::new(Pending::lost(other)));
+    far.add_request(OWN, &one);
+    assert!(is(far.outstanding(OWN), &one));
+    one.set_told();
+    assert!(far.outstanding(OWN).0.is_none(), "this thread knows");
+    far.add_request(OWN, &two);
+    (0..100).for_each(|_| far.add_request(OWN, &Arc::default()));
+    assert!(is(far.outstanding(OWN), &two));
+}
+
+#[test]
+fn what_a_dropped_request_keeps_is_given_back_by_the_next() {
+    let (far, buffer, request) = (Far::new(None), Arc::new(()), Arc::<Pending>::default());
+    request.hold();
+    far.add_request(OWN, &request);
+    request.keep(Box::new(buffer.clone()));
+    far.set_keeping(OWN);
+    far.add_request(OWN, &Arc::default());
+    assert!(request.release());
+    drop(request);
+    assert_eq!(Arc::strong_count(&buffer), 2, "nothing has looked");
+    far.add_request(OWN, &Arc::default());
+    assert_eq!(Arc::strong_count(&buffer), 1);
 }

@@ -30,7 +30,7 @@ pub(crate) use counts::Counts;
 pub(crate) use device::{Device, DeviceRoute, Registered, atomic_of};
 pub(crate) use door::{Door, Entered};
 pub(crate) use epochs::EpochState;
-pub(crate) use far::{Far, Places, Unflushed};
+pub(crate) use far::{Far, Unflushed};
 pub(crate) use issue::Drain;
 pub(crate) use known::{Known, KnownRegion, Pages, RegionsOf, Where};
 pub(crate) use locks::{GlobalLock, LockEnd, Locks, NodePool, Ungranted};

@@ -20,7 +20,7 @@ use std::thread::ThreadId;
 pub(crate) struct Unanswered {
     all: Vec<(Option<Touched>, Arc<Pending>)>,
     /// With so many, those that are over are looked for: twice as many as were found not to be, so
-    /// that a look at each costs every one that is added a few.
+    /// that a look at each costs every one that is added a few; 0 while one keeps a buffer.
     sweep_at: usize,
 }
 
@@ -35,12 +35,15 @@ pub(crate) struct Touched {
 
 impl Unanswered {
     pub(crate) fn add(&mut self, touched: Option<Touched>, pending: Arc<Pending>) {
-        // A scope counts all its operations in one.
         let same = |other: &Arc<Pending>| Arc::ptr_eq(other, &pending);
-        if touched.is_some() || !self.all.iter().any(|(touched, it)| touched.is_none() && same(it))
-        {
-            self.add_new(touched, pending);
+        match touched {
+            // Each that comes looks at all of these.
+            Some(_) => self.sweep(),
+            // A scope counts all its operations in one.
+            None if self.all.iter().any(|(it, other)| it.is_none() && same(other)) => return,
+            None => {}
         }
+        self.add_new(touched, pending);
     }
 
     /// As [`add`](Self::add), of what counts nothing that was added before.
@@ -53,16 +56,24 @@ impl Unanswered {
 
     fn sweep(&mut self) {
         let mut failed = Vec::new();
-        // A failure stays until a flush of its thread has reported it; one will do.
+        // A failure stays until a flush of its thread has reported it; one will do, and one that no
+        // other thread has heard of.
         self.all.retain(|(_, pending)| {
             if !pending.is_done() {
                 return true;
             }
-            let first = !pending.is_over() && !failed.contains(&pending.by());
-            failed.extend(first.then_some(pending.by()));
+            let kind = (pending.by(), pending.is_heard());
+            let first = !pending.is_over() && !failed.contains(&kind);
+            failed.extend(first.then_some(kind));
             first
         });
-        self.sweep_at = (2 * self.all.len()).max(SWEEP_LEAST);
+        let keeps = self.all.iter().any(|(_, pending)| pending.keeps());
+        self.sweep_at = if keeps { 0 } else { (2 * self.all.len()).max(SWEEP_LEAST) };
+    }
+
+    /// One of them keeps a buffer, which is given back as soon as it can be.
+    pub(crate) fn set_keeping(&mut self) {
+        self.sweep_at = 0;
     }
 
     /// Those that touch some of these bytes and must not be overtaken. S-H8
@@ -80,7 +91,7 @@ impl Unanswered {
 
     /// What a flush of this thread waits for, or tells of: mostly one.
     pub(crate) fn flush(&mut self) -> (Option<Arc<Pending>>, Vec<Arc<Pending>>) {
-        self.sweep();
+        self.all.retain(|(_, pending)| !pending.is_over());
         let all = self.all.iter().map(|(_, pending)| pending);
         let mut all = all.filter(|pending| !pending.is_over_here()).cloned();
         (all.next(), all.collect())

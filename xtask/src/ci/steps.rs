@@ -163,13 +163,13 @@ macro_rules! sim_under_miri {
     };
 }
 
-/// Builds what [`bench`] runs, as `build` does: without an example, which may use what tests do,
-/// features are others.
+/// Builds what [`run_bench`] runs, as `build` does: without an example, which may use what tests
+/// do, features are others.
 const BENCH: Run = cargo(BUILD_BENCH);
 pub(crate) const BUILD_BENCH: &[&str] =
     &["build", "--release", "--workspace", "--bin", "rma-bench", "--example", "wordcount"];
 
-const fn bench(args: &'static [&'static str]) -> Run {
+const fn run_bench(args: &'static [&'static str]) -> Run {
     Run { program: "TARGET/release/rma-bench", args, ..cargo(&[]) }
 }
 
@@ -411,7 +411,7 @@ pub(super) const STEPS: &[Step] = &[
     step(
         "report",
         "a record is damaged, or a table of figures is not what the records say",
-        &[BENCH, bench(&["report", "--check"])],
+        &[BENCH, run_bench(&["report", "--check"])],
     ),
-    step("bench", "a benchmark does not run to its end", &[BENCH, bench(&["--smoke"])]),
+    step("bench", "a benchmark does not run to its end", &[BENCH, run_bench(&["--smoke"])]),
 ];

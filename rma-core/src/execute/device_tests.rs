@@ -4,6 +4,7 @@
 use crate::config::Config;
 use crate::element::Op;
 use crate::engine::{Buffer, Pending, Queue, UnderWay, What};
+use crate::epoch::LockAll;
 use crate::error::RmaError;
 use crate::layout::Layout;
 use crate::rank::{Rank, WorldRank};
@@ -484,9 +485,10 @@ fn what_is_lost_is_told() {
     });
 }
 
-/// Each thread hears what became of its own puts, whichever thread has flushed them.
-#[test]
-fn each_thread_hears_of_its_own_puts() {
+/// Another thread puts something, and then this one loses it: the next flush of the other says so,
+/// once.
+fn another_hears_what_is_lost<R>(lose: impl FnOnce(&Device, &LockAll<'_>) -> R) -> R {
+    let mut lost = None;
     with_window(|device, _, window| {
         let epoch = window.lock_all().unwrap();
         let (put, flushed) = (Barrier::new(2), Barrier::new(2));
@@ -498,10 +500,8 @@ fn each_thread_hears_of_its_own_puts() {
                 [epoch.flush(ME), epoch.flush(ME)]
             });
             put.wait();
-            device.state().fails = Some(DeviceError::Refused);
-            let mine = epoch.flush(ME);
+            lost = Some(lose(device, &epoch));
             device.state().fails = None;
-            assert!(mine.is_err());
             flushed.wait();
             let [first, second] = other.join().unwrap();
             assert!(matches!(first, Err(RmaError::Device { .. })), "{first:?}");
@@ -509,38 +509,32 @@ fn each_thread_hears_of_its_own_puts() {
         });
         epoch.unlock().unwrap();
     });
+    lost.unwrap()
+}
+
+/// Each thread hears what became of its own puts, whichever thread has flushed them.
+#[test]
+fn each_thread_hears_of_its_own_puts() {
+    let mine = another_hears_what_is_lost(|device, epoch| {
+        device.state().fails = Some(DeviceError::Refused);
+        epoch.flush(ME)
+    });
+    assert!(mine.is_err());
 }
 
 /// Also if a flush of another thread gave up before it knew.
 #[test]
 fn a_flush_that_gives_up_hides_no_loss() {
-    with_window(|device, _, window| {
-        let epoch = window.lock_all().unwrap();
-        let (put, flushed) = (Barrier::new(2), Barrier::new(2));
-        thread::scope(|scope| {
-            let other = scope.spawn(|| {
-                epoch.put(ME, 0, &[1u64]).unwrap();
-                put.wait();
-                flushed.wait();
-                [epoch.flush(ME), epoch.flush(ME)]
-            });
-            put.wait();
-            device.state().held = true;
-            let gave_up = epoch.flush(ME);
-            let mut state = device.state();
-            (state.held, state.fails) = (false, Some(DeviceError::Refused));
-            drop(state);
-            let mine = epoch.flush(ME);
-            device.state().fails = None;
-            flushed.wait();
-            assert!(matches!(gave_up, Err(RmaError::Timeout { .. })), "{gave_up:?}");
-            assert!(matches!(mine, Err(RmaError::Device { .. })), "{mine:?}");
-            let [first, second] = other.join().unwrap();
-            assert!(matches!(first, Err(RmaError::Device { .. })), "{first:?}");
-            second.unwrap();
-        });
-        epoch.unlock().unwrap();
+    let [gave_up, mine] = another_hears_what_is_lost(|device, epoch| {
+        device.state().held = true;
+        let gave_up = epoch.flush(ME);
+        let mut state = device.state();
+        (state.held, state.fails) = (false, Some(DeviceError::Refused));
+        drop(state);
+        [gave_up, epoch.flush(ME)]
     });
+    assert!(matches!(gave_up, Err(RmaError::Timeout { .. })), "{gave_up:?}");
+    assert!(matches!(mine, Err(RmaError::Device { .. })), "{mine:?}");
 }
 
 /// Without any endpoint, operations say why.

@@ -38,7 +38,7 @@ impl Unanswered {
         let same = |other: &Arc<Pending>| Arc::ptr_eq(other, &pending);
         match touched {
             // Each that comes looks at all of these.
-            Some(_) => self.sweep(),
+            Some(_) => self.sweep_at = 0,
             // A scope counts all its operations in one.
             None if self.all.iter().any(|(it, other)| it.is_none() && same(other)) => return,
             None => {}

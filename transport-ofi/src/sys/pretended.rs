@@ -382,6 +382,11 @@ unsafe extern "C" fn close<T>(fid: *mut Fid) -> c_int {
     // SAFETY: an object of `opened` with this structure, closed once.
     let object = unsafe { Box::from_raw(fid.cast::<Object<T>>()) };
     let mut state = object.script.lock();
+    // Another queue may get its address.
+    let State { begun, entries, overrun, .. } = &mut *state;
+    begun.retain(|begun| begun.queue != fid as usize);
+    entries.retain(|entry| entry.queue != fid as usize);
+    overrun.retain(|(queue, _)| *queue != fid as usize);
     state.calls.push(match object.name {
         "endpoint" => "close endpoint",
         "region" => "close region",

@@ -71,20 +71,24 @@ impl Window {
     /// [`RmaError::EpochOpen`] if it has an epoch of another kind open, [`RmaError::NoSuchRank`],
     /// [`RmaError::NoLocks`] if the window was made for none, [`RmaError::Left`] if the universe of
     /// this rank was dropped.
-    #[inline]
+    #[inline(always)]
     pub fn lock(&self, target: Rank, kind: LockKind) -> Result<Lock<'_>, RmaError> {
-        match self.lock_hot(target, kind) {
-            Ok(lock) => Ok(lock),
-            Err(Attempt::Claimed) => self.lock_claimed(target, kind),
-            Err(Attempt::Untried) => self.lock_with(target, kind, Assert::NONE),
-        }
+        let peer = Access::new(self, Permit::All).to(target);
+        let taken = match self.lock_hot(&peer, kind) {
+            Ok(taken) => taken,
+            Err(Attempt::Claimed) => self.lock_claimed(target, kind)?,
+            Err(Attempt::Untried) => self.lock_unclaimed(target, kind, Assert::NONE)?,
+        };
+        // Made in one place, of what registers hold: to be moved, it would be read in other pieces
+        // than it was written in, which takes CPUs longer than a lock.
+        Ok(Lock { peer, taken })
     }
 
     /// Takes a lock that is free, of a target that is mapped, if this rank has no epoch open but
     /// other locks: nothing can fail then.
     #[inline(always)]
-    fn lock_hot(&self, target: Rank, kind: LockKind) -> Result<Lock<'_>, Attempt> {
-        let peer = Access::new(self, Permit::All).to(target);
+    fn lock_hot(&self, peer: &Peer<'_>, kind: LockKind) -> Result<TakenLock, Attempt> {
+        let target = peer.target();
         let Some((entry, there)) = peer.entry().and_then(|entry| Some((entry, entry.block()?)))
         else {
             return Err(Attempt::Untried);
@@ -106,39 +110,46 @@ impl Window {
                 (TakenLock::Exclusive { passed_global_lock: false }, locked)
             }
         };
-        // Made only then: dropped, it gives the lock back.
-        if locked { Ok(Lock { peer, taken }) } else { Err(Attempt::Claimed) }
+        if locked { Ok(taken) } else { Err(Attempt::Claimed) }
     }
 
     /// Goes on where [`lock_hot`](Self::lock_hot) could not: the target is marked.
     #[cold]
     #[inline(never)]
-    fn lock_claimed(&self, target: Rank, kind: LockKind) -> Result<Lock<'_>, RmaError> {
+    fn lock_claimed(&self, target: Rank, kind: LockKind) -> Result<TakenLock, RmaError> {
         self.set_held(target, held::LOCKING);
         let taken = self.taken(target, || self.take_lock(target, kind, Patience::Until(None)))?;
-        Ok(Lock::new(self, target, taken.unwrap_or(TakenLock::Nothing)))
+        Ok(taken.unwrap_or(TakenLock::Nothing))
+    }
+
+    /// As [`lock_with`](Self::lock_with).
+    #[cold]
+    #[inline(never)]
+    fn lock_unclaimed(
+        &self,
+        target: Rank,
+        kind: LockKind,
+        asserts: Assert,
+    ) -> Result<TakenLock, RmaError> {
+        let no_check = self.check_lock(asserts)?;
+        // Also of an epoch without a lock: what keeps others out may be the one that is awaited.
+        grant::wait(None);
+        if no_check {
+            self.begin(target, held::UNCHECKED)?;
+            return Ok(TakenLock::Nothing);
+        }
+        let taken = self.marked(target, || self.take_lock(target, kind, Patience::Until(None)))?;
+        Ok(taken.unwrap_or(TakenLock::Nothing))
     }
 
     /// As [`lock`](Self::lock); with [`Assert::NO_CHECK`] no lock is taken.
-    #[cold]
-    #[inline(never)]
     pub fn lock_with(
         &self,
         target: Rank,
         kind: LockKind,
         asserts: Assert,
     ) -> Result<Lock<'_>, RmaError> {
-        let no_check = self.check_lock(asserts)?;
-        // Also of an epoch without a lock: what keeps others out may be the one that is awaited.
-        grant::wait(None);
-        let taken = if no_check {
-            self.begin(target, held::UNCHECKED)?;
-            TakenLock::Nothing
-        } else {
-            let taken =
-                self.marked(target, || self.take_lock(target, kind, Patience::Until(None)))?;
-            taken.unwrap_or(TakenLock::Nothing)
-        };
+        let taken = self.lock_unclaimed(target, kind, asserts)?;
         Ok(Lock::new(self, target, taken))
     }
 

@@ -253,7 +253,8 @@ impl<'w> Peer<'w> {
     }
 
     /// Combines elements one behind the other, if nothing stands in the way and one stripe holds
-    /// them; otherwise nothing happened, and `result`, which takes what was there, is given back.
+    /// those that are combined by lock; otherwise nothing happened, and `result`, which takes what
+    /// was there, is given back.
     #[inline(always)]
     pub(super) fn combine_some<'r>(
         &self,
@@ -270,11 +271,14 @@ impl<'w> Peer<'w> {
         };
         // There is a span, so the product does not overflow.
         let offset = disp.wrapping_mul(u64::from(entry.disp_unit()));
-        if len == 0
-            || self.table.integers().are_atomic(basic)
-            || !span.is_aligned(basic.align())
-            || offset % STRIPE + len as u64 > STRIPE
-        {
+        if len == 0 || !span.is_aligned(basic.align()) {
+            return Err(result);
+        }
+        if self.table.integers().are_atomic(basic) {
+            accumulate::by_atomics(span, basic, op, operands, result);
+            return Ok(());
+        }
+        if offset % STRIPE + len as u64 > STRIPE {
             return Err(result);
         }
         let held =

@@ -2,7 +2,6 @@
 //!
 //! Operands and results are bytes: code of the elements' type, of which there are many copies, is
 //! what combines one element, and [`BasicType::combine`].
-use super::atomic::WIDE;
 use super::fused::{AT_ONCE_LEAST, AT_ONCE_MOST};
 use super::strided::Area;
 use super::target::Span;
@@ -65,7 +64,7 @@ pub(crate) fn len(operands: &[u8], result: Option<&[u8]>) -> usize {
 /// Combines the span with `operands`, the bytes of elements of `basic` type, by the machine's own
 /// atomics; `result` takes what was there. The type must be [atomic](BasicType::is_atomic), the
 /// span aligned.
-#[inline]
+#[inline(never)]
 pub(crate) fn by_atomics(
     span: Span<'_>,
     basic: BasicType,
@@ -105,45 +104,38 @@ impl Visitor for ByAtomics<'_> {
         let Self { part, row, op, operands, result } = self;
         let width = size_of::<E>();
         each_block(part, row, operands, result, |block, operands, mut result| {
-            let (len, mut at, mut next) = (row.len as usize, 0, 0);
+            let (len, mut at) = (row.len as usize, 0);
             while at < len {
-                if at >= next {
-                    next = at + AT_ONCE_MOST;
-                    let here = at..next.min(len);
-                    let done = match (operands.get(here.clone()), block.part(at, here.len())) {
-                        (Some(operands), Some(place)) if here.len() >= AT_ONCE_LEAST => {
-                            let result = result.as_deref_mut().and_then(|it| it.get_mut(here));
-                            place.combine_at_once(E::BASIC, op, operands, result)
-                        }
-                        _ => 0,
-                    };
+                let next = len.min(at + AT_ONCE_MOST);
+                let rest = |at| Some((operands.get(at..next)?, block.part(at, next - at)?));
+                if let Some((operands, place)) = rest(at).filter(|_| next - at >= AT_ONCE_LEAST) {
+                    let result = result.as_deref_mut().and_then(|it| it.get_mut(at..next));
+                    let done = place.combine_at_once(E::BASIC, op, operands, result);
                     if done > 0 {
-                        (at, next) = (at + done, at + done);
+                        at += done;
                         continue;
                     }
                 }
-                // What is only looked at needs no exchange.
-                let several = operands.get(at..).and_then(<[u8]>::first_chunk);
-                let several = several.filter(|_| op != Op::NoOp && len - at >= WIDE);
-                let old = several.and_then(|operands| {
-                    block.part(at, WIDE)?.fetch_and_op_wide::<E>(op, operands)
-                });
-                if let Some(old) = old {
-                    let place = result.as_deref_mut().and_then(|it| it.get_mut(at..at + WIDE));
-                    if let Some(place) = place {
-                        place.copy_from_slice(&old);
+                while at < next {
+                    // What is only looked at needs no exchange.
+                    if let Some((operands, place)) = rest(at).filter(|_| op != Op::NoOp) {
+                        let result = result.as_deref_mut().and_then(|it| it.get_mut(at..next));
+                        at += place.combine_wide::<E>(op, operands, result);
+                        if at == next {
+                            break;
+                        }
                     }
-                    at += WIDE;
-                    continue;
+                    // The first or last ones, which lie beside others in their `WIDE` bytes.
+                    let here = at..at + width;
+                    let operand =
+                        operands.get(here.clone()).map_or_else(E::zeroed, pod_read_unaligned);
+                    let old = block.part(at, width).and_then(|one| one.fetch_and_op(op, operand));
+                    let place = result.as_deref_mut().and_then(|result| result.get_mut(here));
+                    if let (Some(place), Some(old)) = (place, old) {
+                        place.copy_from_slice(bytes_of(&old));
+                    }
+                    at += width;
                 }
-                let here = at..at + width;
-                let operand = operands.get(here.clone()).map_or_else(E::zeroed, pod_read_unaligned);
-                let old = block.part(at, width).and_then(|one| one.fetch_and_op(op, operand));
-                let place = result.as_deref_mut().and_then(|result| result.get_mut(here));
-                if let (Some(place), Some(old)) = (place, old) {
-                    place.copy_from_slice(bytes_of(&old));
-                }
-                at += width;
             }
         });
     }

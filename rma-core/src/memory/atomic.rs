@@ -14,8 +14,6 @@ use super::cells;
 use super::copy::CellBounds;
 use crate::element::{AtomicElement, BasicElement, BasicType, Op};
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-use bytemuck::{bytes_of, pod_read_unaligned};
-#[cfg(all(target_arch = "x86_64", not(miri)))]
 use core::arch::asm;
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64};
@@ -91,42 +89,97 @@ pub(crate) fn has_wide() -> bool {
     return false;
 }
 
-/// As [`fetch_and_op`], of all elements in [`WIDE`] bytes: each is combined as by an atomic of its
-/// own, which costs as much as one for all. `op` is defined on `E`.
+/// As [`fetch_and_op`], of the elements in each [`WIDE`] bytes from `at` on, one after the other:
+/// each is combined as by an atomic of its own, which costs as much as one for all of them. `op` is
+/// defined on `E`; `result` takes what was there, and has as many bytes as there are operands.
 ///
 /// # Safety
 ///
-/// As [`fetch_and_op`], of [`WIDE`] bytes that are aligned to as many; and [`has_wide`].
+/// As [`fetch_and_op`], of as many bytes as there are operands, aligned to [`WIDE`]; and
+/// [`has_wide`].
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) unsafe fn fetch_and_op_wide<E: BasicElement>(
     at: *mut u8,
     op: Op,
-    operands: [u8; WIDE],
-) -> [u8; WIDE] {
-    // SAFETY: the second of the words that the caller vouches for.
-    let second = unsafe { at.add(8) };
-    let [low, high] = [at, second].map(|at| {
-        // SAFETY: mapped and aligned, by the contract; accessed atomically only.
-        let word = unsafe { AtomicU64::from_ptr(at.cast()) };
-        u128::from(word.load(SeqCst))
-    });
-    // Two loads may not belong together: it is a guess, which the exchange holds against what is
-    // there.
-    let mut old = high << 64 | low;
-    loop {
-        let mut new = old.to_le_bytes();
-        let places = new.chunks_exact_mut(size_of::<E>());
-        for (place, operand) in places.zip(operands.chunks_exact(size_of::<E>())) {
-            let combined = E::combine(op, pod_read_unaligned(place), pod_read_unaligned(operand));
-            place.copy_from_slice(bytes_of(&combined));
-        }
-        // SAFETY: as the caller's.
-        let seen = unsafe { compare_and_swap_wide(at, old, u128::from_le_bytes(new)) };
-        if seen == old {
-            return old.to_le_bytes();
-        }
-        old = seen;
+    operands: &[[u8; WIDE]],
+    result: Option<&mut [[u8; WIDE]]>,
+) {
+    macro_rules! on {
+        ($($op:ident)*) => {
+            match op {
+                $(Op::$op => {
+                    let combine = |old, operand| E::combine(Op::$op, old, operand);
+                    // SAFETY: forwarded to the caller.
+                    unsafe { each_wide(at, operands, result, combine) }
+                })*
+                Op::NoOp | Op::MinLoc | Op::MaxLoc => {
+                    // SAFETY: forwarded to the caller.
+                    unsafe { each_wide(at, operands, result, |old: E, _| old) }
+                }
+            }
+        };
     }
+    on!(Sum Prod Min Max BitAnd BitOr BitXor Replace LogicalAnd LogicalOr LogicalXor);
+}
+
+/// As [`fetch_and_op_wide`], with that operation. Words are in registers: of what was written to
+/// memory in halves, CPUs are slow to read the whole, and the reverse.
+///
+/// # Safety
+///
+/// As [`fetch_and_op_wide`].
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+unsafe fn each_wide<E: BasicElement>(
+    at: *mut u8,
+    operands: &[[u8; WIDE]],
+    mut result: Option<&mut [[u8; WIDE]]>,
+    combine: impl Fn(E, E) -> E + Copy,
+) {
+    for (i, operands) in operands.iter().enumerate() {
+        // SAFETY: as many bytes are mapped as there are operands.
+        let at = unsafe { at.add(i * WIDE) };
+        // SAFETY: the second of the words there.
+        let second = unsafe { at.add(8) };
+        // Two loads may not belong together: it is a guess, which the exchange holds against what
+        // is there.
+        // SAFETY: mapped and aligned, by the contract; accessed atomically only.
+        let mut low = unsafe { AtomicU64::from_ptr(at.cast()) }.load(SeqCst);
+        // SAFETY: as above.
+        let mut high = unsafe { AtomicU64::from_ptr(second.cast()) }.load(SeqCst);
+        let [operand_low, operand_high] = *bytemuck::cast_ref::<_, [[u8; 8]; 2]>(operands);
+        let operand_low = u64::from_ne_bytes(operand_low);
+        let operand_high = u64::from_ne_bytes(operand_high);
+        loop {
+            let new_low = combine_word(low, operand_low, combine);
+            let new_high = combine_word(high, operand_high, combine);
+            // SAFETY: as the caller's.
+            let seen = unsafe { compare_and_swap_wide(at, (low, high), (new_low, new_high)) };
+            if seen == (low, high) {
+                break;
+            }
+            (low, high) = seen;
+        }
+        let place = result.as_deref_mut().and_then(|result| result.get_mut(i));
+        if let Some(place) = place {
+            *bytemuck::cast_mut(place) = [low.to_ne_bytes(), high.to_ne_bytes()];
+        }
+    }
+}
+
+/// Combines the elements in eight bytes.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+fn combine_word<E: BasicElement>(old: u64, operand: u64, combine: impl Fn(E, E) -> E) -> u64 {
+    if size_of::<E>() == 8 {
+        return bytemuck::cast(combine(bytemuck::cast(old), bytemuck::cast(operand)));
+    }
+    let half = |at: u32| -> u64 {
+        let (old, operand) = ((old >> at) as u32, (operand >> at) as u32);
+        let combined: u32 = bytemuck::cast(combine(bytemuck::cast(old), bytemuck::cast(operand)));
+        u64::from(combined) << at
+    };
+    half(0) | half(32)
 }
 
 /// Replaces `compare` by `swap` if that is what is there; returns what was there. Written out,
@@ -136,10 +189,12 @@ pub(crate) unsafe fn fetch_and_op_wide<E: BasicElement>(
 ///
 /// As [`fetch_and_op_wide`].
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-#[inline]
-unsafe fn compare_and_swap_wide(at: *mut u8, compare: u128, swap: u128) -> u128 {
-    let halves = |value: u128| [value as u64, (value >> 64) as u64];
-    let ([mut low, mut high], [swap_low, swap_high]) = (halves(compare), halves(swap));
+#[inline(always)]
+unsafe fn compare_and_swap_wide(
+    at: *mut u8,
+    (mut low, mut high): (u64, u64),
+    (swap_low, swap_high): (u64, u64),
+) -> (u64, u64) {
     // SAFETY: 16 bytes that are mapped and aligned to as many, and a machine that has the
     // instruction, by the contract; that atomics of some of them may race with it, the module says.
     // rbx, which is the compiler's own, has its value back at the end; the address is in rdi, which
@@ -157,7 +212,7 @@ unsafe fn compare_and_swap_wide(at: *mut u8, compare: u128, swap: u128) -> u128 
             options(nostack),
         );
     }
-    u128::from(high) << 64 | u128::from(low)
+    (low, high)
 }
 
 /// Replaces `compare` by `swap` if that is what is there; returns what was there.
@@ -270,18 +325,34 @@ mod tests {
         if !has_wide() {
             return;
         }
-        let of = |numbers: [i32; 4]| -> [u8; WIDE] { bytemuck::cast(numbers) };
+        let of = |numbers: [i32; 8]| -> [[u8; WIDE]; 2] { bytemuck::cast(numbers) };
         let ops = [
             [Op::Sum, Op::Prod, Op::Min, Op::Max, Op::Replace, Op::BitAnd],
             [Op::BitOr, Op::BitXor, Op::LogicalAnd, Op::LogicalOr, Op::LogicalXor, Op::NoOp],
         ];
+        let before = [-7, 0, i32::MAX, 6, 3, -1, i32::MIN, 8];
+        let operands = [5, 3, 1, -2, i32::MIN, -1, i32::MAX, 0];
         for op in ops.into_iter().flatten() {
-            let (before, operands) = ([-7, 0, i32::MAX, 6], [5, 3, 1, -2]);
+            for result in [None, Some(&mut of([0; 8])[..])] {
+                let (mut cells, fetches) = (Aligned(before), result.is_some());
+                let mut old = result.unwrap_or_default().to_vec();
+                let (at, result) = ((&raw mut cells).cast(), fetches.then_some(&mut old[..]));
+                // SAFETY: live and aligned, and nothing else touches them.
+                unsafe { fetch_and_op_wide::<i32>(at, op, &of(operands), result) };
+                assert!(!fetches || old == of(before), "{op:?}");
+                for (place, cell) in cells.0.iter().enumerate() {
+                    let mut alone = before[place];
+                    fetch_and_op_alone(&mut alone, op, operands[place]);
+                    assert_eq!(*cell, alone, "{op:?} at {place}");
+                }
+            }
+            let words = |numbers: [i32; 4]| numbers.map(|number| i64::from(number) << 20);
+            let (before, operands) = (words([-7, 0, i32::MAX, 6]), words([5, 3, 1, -2]));
             let mut cells = Aligned(before);
-            // SAFETY: live and aligned, and nothing else touches them.
-            let old =
-                unsafe { fetch_and_op_wide::<i32>((&raw mut cells).cast(), op, of(operands)) };
-            assert_eq!(old, of(before));
+            let (at, given) =
+                ((&raw mut cells).cast(), bytemuck::cast::<_, [[u8; WIDE]; 2]>(operands));
+            // SAFETY: as above.
+            unsafe { fetch_and_op_wide::<i64>(at, op, &given, None) };
             for (place, cell) in cells.0.iter().enumerate() {
                 let mut alone = before[place];
                 fetch_and_op_alone(&mut alone, op, operands[place]);

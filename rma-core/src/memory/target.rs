@@ -517,27 +517,31 @@ impl<'w> Span<'w> {
         unsafe { atomic::fetch_and_op(at, op, operand, self.part) }
     }
 
-    /// As [`fetch_and_op`](Self::fetch_and_op), of all elements in the first [`WIDE`] bytes;
-    /// `None` also if the machine cannot combine so many at once.
+    /// As [`fetch_and_op`](Self::fetch_and_op), of the elements at the start of the span, [`WIDE`]
+    /// bytes of them at a time; `result` takes what was there. Returns how many bytes that were:
+    /// none if the machine cannot combine so many at once, or the span is not aligned to as many.
     #[inline]
-    pub(crate) fn fetch_and_op_wide<E: BasicElement>(
+    pub(crate) fn combine_wide<E: BasicElement>(
         self,
         op: Op,
-        operands: &[u8; WIDE],
-    ) -> Option<[u8; WIDE]> {
+        operands: &[u8],
+        result: Option<&mut [u8]>,
+    ) -> usize {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if self.len >= WIDE
+        if let Some(at) = self.atomic::<E>()
             && self.is_aligned(WIDE)
             && op.is_defined_on::<E>()
             && atomic::has_wide()
         {
-            let at = self.atomic::<E>()?;
-            // SAFETY: mapped for so many bytes, aligned to them, `E` is atomic and the machine has
-            // it, as was checked.
-            return Some(unsafe { atomic::fetch_and_op_wide::<E>(at, op, *operands) });
+            let (operands, _) = operands[..operands.len().min(self.len)].as_chunks::<WIDE>();
+            let result = result.map(|result| result.as_chunks_mut().0);
+            // SAFETY: mapped for as many bytes as there are operands, aligned to `WIDE`, `E` is
+            // atomic and the machine has it, as was checked.
+            unsafe { atomic::fetch_and_op_wide::<E>(at, op, operands, result) };
+            return operands.len() * WIDE;
         }
-        _ = (op, operands);
-        None
+        _ = (op, operands, result);
+        0
     }
 
     /// `None` if the span is misaligned or too short, or `E` is not

@@ -24,7 +24,8 @@ use crate::rank::{Rank, WorldRank};
 use core::mem;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
-use std::collections::{HashMap, VecDeque};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a rank keeps of another in one operation, at most: the lengths that allgatherv sends first,
@@ -149,13 +150,13 @@ pub(crate) struct Contributions {
 #[derive(Debug, Default)]
 struct InboundTable {
     /// By communicator.
-    of: HashMap<u64, Inbound>,
+    of: FxHashMap<u64, Inbound>,
     /// Bytes of the parts in all of them.
     held: u64,
     /// Parts that are asked for and not cleared, in the order of their RTS.
     waiting: VecDeque<(ContributionKey, u64)>,
     /// Parts that this rank sent an RTS of; whether they were cleared.
-    requested: HashMap<ContributionKey, (u64, bool)>,
+    requested: FxHashMap<ContributionKey, (u64, bool)>,
 }
 
 /// What has come for a communicator and was not taken.
@@ -166,7 +167,7 @@ struct Inbound {
     /// What is received next whatever the budget says.
     awaited: Vec<(u32, WorldRank)>,
     /// By operation and sender.
-    contributions: HashMap<(u32, WorldRank), Vec<Contribution>>,
+    contributions: FxHashMap<(u32, WorldRank), Vec<Contribution>>,
 }
 
 #[derive(Debug)]
@@ -353,7 +354,7 @@ impl Contributions {
     /// From now on, messages of that communicator are expected.
     pub(crate) fn open(&self, id: u64, members: Group) -> Current {
         let current = Current::default();
-        let (contributions, awaited) = (HashMap::default(), Vec::new());
+        let (contributions, awaited) = (FxHashMap::default(), Vec::new());
         let inbound = Inbound { members, current: current.clone(), awaited, contributions };
         self.table().of.insert(id, inbound);
         current

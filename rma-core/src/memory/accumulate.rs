@@ -72,8 +72,7 @@ pub(crate) fn by_atomics(
     operands: &[u8],
     result: Option<&mut [u8]>,
 ) {
-    let len = len(operands, result.as_deref()) as u64;
-    row_by_atomics(span, Row { at: 0, stride: 0, len, count: 1 }, basic, op, operands, result);
+    basic.visit_atomic(ByAtomics { span, op, operands, result });
 }
 
 /// As [`by_atomics`], for a row of `part`, which lies inside and whose blocks are aligned.
@@ -85,13 +84,14 @@ pub(crate) fn row_by_atomics(
     operands: &[u8],
     result: Option<&mut [u8]>,
 ) {
-    basic.visit_atomic(ByAtomics { part, row, op, operands, result });
+    each_block(part, row, operands, result, |span, operands, result| {
+        basic.visit_atomic(ByAtomics { span, op, operands, result });
+    });
 }
 
-/// Combines a row element by element, for the type at hand.
+/// Combines a span element by element, for the type at hand.
 struct ByAtomics<'a> {
-    part: Span<'a>,
-    row: Row,
+    span: Span<'a>,
     op: Op,
     operands: &'a [u8],
     result: Option<&'a mut [u8]>,
@@ -101,43 +101,40 @@ impl Visitor for ByAtomics<'_> {
     type Output = ();
 
     fn visit<E: BasicElement>(self) {
-        let Self { part, row, op, operands, result } = self;
-        let width = size_of::<E>();
-        each_block(part, row, operands, result, |block, operands, mut result| {
-            let (len, mut at) = (row.len as usize, 0);
-            while at < len {
-                let next = len.min(at + AT_ONCE_MOST);
-                let rest = |at| Some((operands.get(at..next)?, block.part(at, next - at)?));
-                if let Some((operands, place)) = rest(at).filter(|_| next - at >= AT_ONCE_LEAST) {
-                    let result = result.as_deref_mut().and_then(|it| it.get_mut(at..next));
-                    let done = place.combine_at_once(E::BASIC, op, operands, result);
-                    if done > 0 {
-                        at += done;
-                        continue;
-                    }
+        let Self { span, op, operands, mut result } = self;
+        let (len, width) = (len(operands, result.as_deref()), size_of::<E>());
+        // What is only looked at needs no exchange.
+        let operands = if op == Op::NoOp { &[] } else { operands };
+        let (mut at, mut tried) = (0, 0);
+        while at < len {
+            let next = len.min(at + AT_ONCE_MOST);
+            if let (Some(operands), Some(place)) =
+                (operands.get(at..next), span.part(at, next - at))
+            {
+                let mut result = result.as_deref_mut().and_then(|it| it.get_mut(at..next));
+                let mut done = 0;
+                // What could not be combined at once is not tried again.
+                if at >= tried && operands.len() >= AT_ONCE_LEAST {
+                    tried = next;
+                    done = place.combine_at_once(E::BASIC, op, operands, result.as_deref_mut());
                 }
-                while at < next {
-                    // What is only looked at needs no exchange.
-                    if let Some((operands, place)) = rest(at).filter(|_| op != Op::NoOp) {
-                        let result = result.as_deref_mut().and_then(|it| it.get_mut(at..next));
-                        at += place.combine_wide::<E>(op, operands, result);
-                        if at == next {
-                            break;
-                        }
-                    }
-                    // The first or last ones, which lie beside others in their `WIDE` bytes.
-                    let here = at..at + width;
-                    let operand =
-                        operands.get(here.clone()).map_or_else(E::zeroed, pod_read_unaligned);
-                    let old = block.part(at, width).and_then(|one| one.fetch_and_op(op, operand));
-                    let place = result.as_deref_mut().and_then(|result| result.get_mut(here));
-                    if let (Some(place), Some(old)) = (place, old) {
-                        place.copy_from_slice(bytes_of(&old));
-                    }
-                    at += width;
+                if done == 0 {
+                    done = place.combine_wide::<E>(op, operands, result);
+                }
+                if done > 0 {
+                    at += done;
+                    continue;
                 }
             }
-        });
+            let here = at..at + width;
+            let operand = operands.get(here.clone()).map_or_else(E::zeroed, pod_read_unaligned);
+            let old = span.part(at, width).and_then(|one| one.fetch_and_op(op, operand));
+            let place = result.as_deref_mut().and_then(|result| result.get_mut(here));
+            if let (Some(place), Some(old)) = (place, old) {
+                place.copy_from_slice(bytes_of(&old));
+            }
+            at += width;
+        }
     }
 }
 

@@ -107,8 +107,8 @@ pub(crate) unsafe fn combine_at_once(
     result: Option<&mut [u8]>,
 ) -> usize {
     let operands = &operands[..operands.len().min(AT_ONCE_MOST)];
-    let is_worth_it = operands.len() >= AT_ONCE_LEAST && kernels::are_there(basic, op);
-    if !is_worth_it || !transaction::is_promising() {
+    let is_worth_it = operands.len() >= AT_ONCE_LEAST && transaction::is_promising();
+    if !is_worth_it || !kernels::are_there(basic, op) {
         return 0;
     }
     // SAFETY: forwarded to the caller; the CPU has transactions.

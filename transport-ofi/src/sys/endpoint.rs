@@ -11,6 +11,7 @@ use super::object::{AddressVector, BareEndpoint, CompletionQueue, Fabric, aligne
 use super::opened::Caps;
 use super::slots::{Buffers, Flight, Slot};
 use std::ffi::{c_char, c_int};
+use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::Arc;
@@ -353,8 +354,8 @@ impl Endpoint {
         let ops = unsafe { (*self.queue.get()).ops };
         // SAFETY: its table.
         let read = unsafe { (*ops).read };
-        let empty = CqEntry { op_context: ptr::null_mut(), flags: 0, len: 0 };
-        let mut entries = [empty; BATCH];
+        // Most often there is nothing: to clear the room first would take a good part of the look.
+        let mut entries = [const { MaybeUninit::<CqEntry>::uninit() }; BATCH];
         let room = entries.as_mut_ptr().cast();
         // SAFETY: room for so many entries of the queue's format.
         let count = unsafe { read(self.queue.get(), room, BATCH) };
@@ -362,6 +363,8 @@ impl Endpoint {
             return self.read_error(count, over);
         };
         for entry in entries.iter().take(count) {
+            // SAFETY: the provider has written as many entries as it says.
+            let entry = unsafe { entry.assume_init_ref() };
             // SAFETY: the provider has said that the operation is over.
             let taken = unsafe { self.buffers.slots().take(entry.op_context) };
             over.extend(taken.map(|(slot, flight)| match flight {

@@ -4,6 +4,7 @@ mod steps;
 
 use crate::workspace::{Result, Workspace};
 use std::io::{self, BufRead, BufReader, Write};
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
@@ -200,6 +201,10 @@ impl Place {
         command.current_dir(&self.root).args(["--kill-after=10", self.limit]);
         command.args(run.words().map(|word| self.expand(word)));
         command.envs(run.env.iter().map(|(name, value)| (name, self.expand(value))));
+        if run.waits {
+            let cpus = thread::available_parallelism().map_or(1, NonZero::get);
+            command.env("RUST_TEST_THREADS", (2 * cpus).to_string());
+        }
         command
     }
 }
@@ -365,7 +370,7 @@ mod tests {
 
     #[test]
     fn a_command_that_fails_and_a_missing_tool_fail_their_step() {
-        let version = Run { program: "cargo", args: &["--version"], env: &[], tests_at_least: 0 };
+        let version = Run { args: &["--version"], ..STEPS[0].runs[0] };
         let broken = Run { args: &["no-such-command"], ..version };
         let silent = Run { tests_at_least: 1, ..version };
         assert!(here().run(&version).is_ok());

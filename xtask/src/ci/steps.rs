@@ -42,10 +42,12 @@ pub(super) struct Run {
     pub(super) env: &'static [(&'static str, &'static str)],
     /// Fewest tests that must pass in it, so that a filter that matches nothing fails.
     pub(super) tests_at_least: usize,
+    /// Whether its tests wait much of the time: twice as many as there are CPUs run at once.
+    pub(super) waits: bool,
 }
 
 const fn cargo(args: &'static [&'static str]) -> Run {
-    Run { program: "cargo", args, env: &[], tests_at_least: 0 }
+    Run { program: "cargo", args, env: &[], tests_at_least: 0, waits: false }
 }
 
 const fn step(name: &'static str, about: &'static str, runs: &'static [Run]) -> Step {
@@ -82,6 +84,10 @@ impl Run {
 
     const fn tests_at_least(self, tests_at_least: usize) -> Self {
         Self { tests_at_least, ..self }
+    }
+
+    const fn waits(self) -> Self {
+        Self { waits: true, ..self }
     }
 }
 
@@ -199,7 +205,7 @@ pub(super) const STEPS: &[Step] = &[
     step(
         "test",
         "a unit test, integration test or doctest fails",
-        &[cargo(&["test", "--workspace"]).tests_at_least(1)],
+        &[cargo(&["test", "--workspace"]).tests_at_least(1).waits()],
     )
     .in_test(),
     step(
@@ -209,7 +215,7 @@ pub(super) const STEPS: &[Step] = &[
         // `test` runs it with threads over `tcp` alone. What processes have of their own is how
         // they start, fail and end. Locks, windows and PSCW run between hosts below.
         &[
-            cargo(&["test", "--workspace", "--test", "ofi_mixed"]).tests_at_least(500),
+            cargo(&["test", "--workspace", "--test", "ofi_mixed"]).tests_at_least(500).waits(),
             cargo(&[
                 "test",
                 "--workspace",
@@ -224,7 +230,8 @@ pub(super) const STEPS: &[Step] = &[
                 "flush::",
                 "put_get::",
             ])
-            .tests_at_least(90),
+            .tests_at_least(90)
+            .waits(),
             cargo(&[
                 "test",
                 "--workspace",

@@ -30,7 +30,8 @@ pub(super) struct Need {
 
 /// One run of cargo, or of what it has built, in the root of the workspace. Those that build or
 /// test crates of it name all of it (`--workspace`): with other features, what they stand on would
-/// be built once more.
+/// be built once more. So would it where `xtask` is not among what is built: what macros stand on is
+/// its as well, and built otherwise for macros alone.
 #[derive(Clone, Copy)]
 pub(super) struct Run {
     /// What is run.
@@ -119,6 +120,8 @@ macro_rules! crashes {
             cargo(&[
                 "test",
                 "--workspace",
+                "--bin",
+                "xtask",
                 "--test",
                 "persistent_killed",
                 "--test",
@@ -139,6 +142,8 @@ macro_rules! between_hosts {
         cargo(&[
             "test",
             "--workspace",
+            "--bin",
+            "xtask",
             "--test",
             "ofi_relay",
             "--",
@@ -215,10 +220,14 @@ pub(super) const STEPS: &[Step] = &[
         // `test` runs it with threads over `tcp` alone. What processes have of their own is how
         // they start, fail and end. Locks, windows and PSCW run between hosts below.
         &[
-            cargo(&["test", "--workspace", "--test", "ofi_mixed"]).tests_at_least(500).waits(),
+            cargo(&["test", "--workspace", "--bin", "xtask", "--test", "ofi_mixed"])
+                .tests_at_least(550)
+                .waits(),
             cargo(&[
                 "test",
                 "--workspace",
+                "--bin",
+                "xtask",
                 "--test",
                 "ofi_processes",
                 "--",
@@ -235,6 +244,8 @@ pub(super) const STEPS: &[Step] = &[
             cargo(&[
                 "test",
                 "--workspace",
+                "--bin",
+                "xtask",
                 "--test",
                 "ofi_sockets",
                 "--",
@@ -246,6 +257,8 @@ pub(super) const STEPS: &[Step] = &[
             cargo(&[
                 "test",
                 "--workspace",
+                "--bin",
+                "xtask",
                 "--test",
                 "ofi_shm",
                 "--test",

@@ -17,8 +17,8 @@ const LARGE: usize = 2 << 20;
 const LARGE_ROUNDS: usize = 101;
 /// How many limits there are: `memcpy`, and the non-temporal copy where there is one.
 const LIMITS: usize = 1 + HAS_NON_TEMPORAL as usize;
-/// Of what both do: as long as those of peers. A rank that sleeps in the barrier before is some 50 µs
-/// behind the other one when it goes on, as long as a batch of one rank.
+/// Of what both do: as long as those of peers. A rank that sleeps in the barrier before is some
+/// 50 µs behind the other one when it goes on, as long as a batch of one rank.
 const BATCH_OF_BOTH: Duration = Duration::from_millis(2);
 /// In times of the first limit.
 const GOAL: f64 = 1.05;

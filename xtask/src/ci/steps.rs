@@ -30,8 +30,8 @@ pub(super) struct Need {
 
 /// One run of cargo, or of what it has built, in the root of the workspace. Those that build or
 /// test crates of it name all of it (`--workspace`): with other features, what they stand on would
-/// be built once more. So would it where `xtask` is not among what is built: what macros stand on is
-/// its as well, and built otherwise for macros alone.
+/// be built once more. So would it where `xtask` is not among what is built: what macros stand on
+/// is its as well, and built otherwise for macros alone.
 #[derive(Clone, Copy)]
 pub(super) struct Run {
     /// What is run.

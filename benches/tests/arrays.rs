@@ -70,9 +70,12 @@ fn of_type<E: BasicElement + From<bool> + PartialEq>(
     let most = (16 << 10) / size_of::<E>();
     let window = universe.world().window(most, size_of::<E>());
     let window = window.hint("rma_count", "true").unwrap().allocate().unwrap();
+    let target = Rank(1);
+    let epoch = window.lock_all().unwrap();
+    // What one thread combines alone is no transaction.
+    epoch.fetch_and_op(target, 0, Op::NoOp, E::from(false)).unwrap();
+    universe.world().barrier().unwrap();
     if universe.world().rank() == HOME {
-        let target = Rank(1);
-        let epoch = window.lock_all().unwrap();
         let mut plain = vec![E::from(false); most];
         epoch.put(target, 0, &plain).unwrap();
         for op in [Op::Sum, Op::Max, Op::BitXor, Op::Replace] {
@@ -103,8 +106,8 @@ fn of_type<E: BasicElement + From<bool> + PartialEq>(
         let mut there = vec![E::from(false); most];
         epoch.get(target, 0, &mut there).unwrap();
         assert!(there == plain);
-        epoch.unlock().unwrap();
     }
+    epoch.unlock().unwrap();
     universe.world().barrier().unwrap();
     window.free().unwrap();
 }

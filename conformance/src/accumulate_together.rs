@@ -80,6 +80,48 @@ pub fn extremes_and_bits(universe: &Universe) {
     window.free().unwrap();
 }
 
+/// One rank combines arrays alone until the others come, at some moment in the middle of that, with
+/// arrays and elements: nothing is lost. S-H4 S-H5
+pub fn others_come(universe: &Universe) {
+    let len = if cfg!(miri) { 5u64 } else { 1000 };
+    let world = universe.world();
+    let (me, size) = (u64::from(world.rank()), u64::from(world.size()));
+    let adds = if cfg!(miri) { 2 } else { 20 };
+    let (integers, reals) = (vec![1i64; len as usize], vec![1f64; len as usize]);
+    for round in 0..times(universe, 1_000) {
+        // A bias lives as long as its window.
+        let window = world.window(2 * len, 8).allocate().unwrap();
+        let epoch = window.lock_all().unwrap();
+        world.barrier().unwrap();
+        let is_first = me == round % size;
+        if !is_first {
+            for _ in 0..(round * 7 + me) % 150 {
+                epoch.get(Rank(0), 0, &mut [0i64; 8]).unwrap();
+            }
+            epoch.fetch_and_op(Rank(0), len - 1, Op::Sum, 1i64).unwrap();
+            epoch.accumulate(Rank(0), 2 * len - 1, Op::Sum, &[1f64]).unwrap();
+        }
+        for _ in 0..if is_first { adds } else { 2 } {
+            epoch.accumulate(Rank(0), 0, Op::Sum, &integers).unwrap();
+            epoch.accumulate(Rank(0), len, Op::Sum, &reals).unwrap();
+        }
+        epoch.unlock().unwrap();
+        world.barrier().unwrap();
+        if me == 0 {
+            let (mut sums, mut real_sums) = (integers.clone(), reals.clone());
+            window.local().read(0, &mut sums).unwrap();
+            window.local().read(len, &mut real_sums).unwrap();
+            let of_all = adds + 2 * (size - 1);
+            let sum = |at: usize| if at as u64 == len - 1 { of_all + size - 1 } else { of_all };
+            let lost = (0..len as usize).find(|at| sums[*at] != sum(*at) as i64);
+            assert_eq!(lost, None, "an integer of round {round}");
+            let lost = (0..len as usize).find(|at| real_sums[*at] != sum(*at) as f64);
+            assert_eq!(lost, None, "a real number of round {round}");
+        }
+        window.free().unwrap();
+    }
+}
+
 fn increments<E: AtomicElement>(epoch: &LockAll<'_>, disp: u64, rounds: u64, one: E) {
     for _ in 0..rounds {
         epoch.accumulate(Rank(0), disp, Op::Sum, &[one]).unwrap();

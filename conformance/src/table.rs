@@ -142,7 +142,7 @@ macro_rules! suite {
             }
             accumulate_together {
                 sums_are_exact(4), a_crowded_page(4), extremes_and_bits(3), mixed_calls(4),
-                integers_by_lock(3),
+                integers_by_lock(3), others_come(2), others_come(4) as others_come_to_4,
                 tickets(4), across_a_border_of_stripes(4), pairs_are_never_torn(4),
                 extremes_are_located(3), test_and_set(4), owner_takes_part(4), order_of_i64(2),
                 order_of_f64(2), order_of_u8(3), order_of_pairs(2),

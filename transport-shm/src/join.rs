@@ -8,6 +8,7 @@ use rustix::fd::OwnedFd;
 
 use crate::card::{self, Card, Notice};
 use crate::control::{ControlSegment, control_len};
+use crate::fence;
 use crate::heap::Heap;
 use crate::memory_limits::MemoryLimits;
 use crate::roster::{Roster, roster_len};
@@ -167,6 +168,9 @@ impl Shm {
             None => (map_roster(notice, size, WorldRank(here.start))?, None),
         };
         roster.introduce(rank, &card);
+        if !fence::register() {
+            roster.set_unfenced();
+        }
         exchange(&[]).map_err(JoinError::Exchange)?;
         // All have mapped it.
         drop(kept);

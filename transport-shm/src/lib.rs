@@ -19,6 +19,8 @@ mod cma;
 mod control;
 mod doorbell;
 #[cfg(not(loom))]
+mod fence;
+#[cfg(not(loom))]
 mod free_list;
 #[cfg(not(loom))]
 mod heap;

@@ -13,13 +13,15 @@ use crate::card::{CARD_WORDS, Card, MAGIC};
 use crate::doorbell::Doorbell;
 use crate::segment::Span;
 
-/// Written by rank 0 before any other rank knows the segment, but for `failed`.
+/// Written by rank 0 before any other rank knows the segment, but for `failed` and `unfenced`.
 #[repr(C, align(128))]
 struct Head {
     magic: AtomicU64,
     ranks: AtomicU32,
     /// 1 + the first rank that failed.
     failed: AtomicU32,
+    /// Not 0 if the system has no fence for all ranks here, as one of them found when it joined.
+    unfenced: AtomicU32,
 }
 
 type CardSlot = [AtomicU64; CARD_WORDS];
@@ -164,6 +166,17 @@ impl Roster {
     pub(crate) fn card(&self, rank: WorldRank) -> Option<Card> {
         let slot = self.cards().get(rank.0 as usize)?;
         Card::from_words(slot.each_ref().map(|word| word.load(Relaxed)), rank.0, self.ranks())
+    }
+
+    /// A rank that joins says that the system refuses it the fence for all ranks here.
+    pub(crate) fn set_unfenced(&self) {
+        // Ordered before every reader as in `introduce`.
+        self.head().unfenced.store(1, Relaxed);
+    }
+
+    /// Whether none has said so; asked when all have joined.
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.head().unfenced.load(Relaxed) == 0
     }
 
     /// How a rank left. A thread that sees here that one failed finds [`failed`](Self::failed) set.

@@ -21,6 +21,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::card;
 use crate::control::{ControlSegment, MESSAGE_MAX, SLOT_BYTES, SLOTS};
 use crate::doorbell::Doorbell;
+use crate::fence;
 use crate::heap::{ARENA_BYTES, Heap, SMALL_MAX};
 use crate::inbox::{Inbox, Wake};
 use crate::join::ShmConfig;
@@ -482,6 +483,18 @@ unsafe impl Shared for Shm {
                 ImportError::PeerGone(owner)
             }
             error => error,
+        })
+    }
+
+    fn fences_near(&self) -> bool {
+        self.roster.is_fenced()
+    }
+
+    fn fence_near(&self) -> Result<(), ImportError> {
+        fence::all().map_err(|errno| ImportError::System {
+            owner: self.rank,
+            call: "membarrier",
+            errno: errno.raw_os_error(),
         })
     }
 }

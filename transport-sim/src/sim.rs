@@ -261,6 +261,15 @@ unsafe impl transport::Shared for Sim {
             None => Err(ImportError::PeerGone(owner)),
         }
     }
+
+    fn fences_near(&self) -> bool {
+        true
+    }
+
+    /// One thread runs at a time, and sees what those before it did.
+    fn fence_near(&self) -> Result<(), ImportError> {
+        Ok(())
+    }
 }
 
 impl Views for Sim {

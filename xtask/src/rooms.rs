@@ -217,6 +217,11 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
         reason: "marks are in page tables, which a process has for all its ranks (ADR 47)",
     },
     Exception {
+        rule: "global",
+        path: "transport-shm/src/fence.rs",
+        reason: "a process registers for fences once, whichever of its ranks joins first (ADR 102)",
+    },
+    Exception {
         rule: "word",
         path: "benches/src/plot.rs",
         reason: "`ShapeStyle` is a type of plotters",

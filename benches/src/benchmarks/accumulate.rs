@@ -23,64 +23,76 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
         let epoch = window.lock_all()?;
         of_i64(bench, &epoch, &part)?;
         of_f64(bench, &epoch, &part)?;
-        arrays(bench, &epoch, &part)?;
         for bytes in SIZES {
-            integers_by_atomics(bench, &epoch, &part, bytes)?;
+            reals(bench, &epoch, &part, ("accumulate f64 sum", bytes))?;
+        }
+        for bytes in SIZES {
+            let simd = Limit::SimdLoop;
+            integers(bench, &epoch, &part, ("accumulate i64 sum", bytes), simd)?;
         }
         epoch.unlock()?;
     }
     bench.world().barrier()?;
     window.free()?;
+    of_several(bench)?;
     by_lock(bench)
 }
 
-/// Integers of a window that combines arrays of them.
-fn by_lock(bench: &mut Bench<'_>) -> Result<()> {
-    let window = bench.world().window(LARGE / 8, 8);
-    let window = window.hint("mpi_accumulate_granularity", "4096")?.allocate()?;
+/// Where the target has combined elements of its part before: no thread is alone there.
+fn of_several(bench: &mut Bench<'_>) -> Result<()> {
+    let window = bench.world().window(LARGE / 8, 8).allocate()?;
+    let epoch = window.lock_all()?;
+    epoch.accumulate(TARGET, 0, Op::Sum, &[0i64])?;
+    bench.world().barrier()?;
     if bench.is_first() {
         let part = Raw::new(&bench.part(&window, TARGET)?);
-        let epoch = window.lock_all()?;
         for bytes in [8].into_iter().chain(SIZES) {
-            integers_by_lock(bench, &epoch, &part, bytes)?;
+            let name = "accumulate i64 sum, several origins";
+            integers(bench, &epoch, &part, (name, bytes), Limit::FetchAddEach)?;
         }
-        epoch.unlock()?;
+        for bytes in [8].into_iter().chain(SIZES) {
+            reals(bench, &epoch, &part, ("accumulate f64 sum, several origins", bytes))?;
+        }
     }
+    epoch.unlock()?;
     bench.world().barrier()?;
     Ok(window.free()?)
 }
 
-fn integers_by_atomics(
-    bench: &mut Bench<'_>,
-    epoch: &LockAll<'_>,
-    part: &Raw<'_>,
-    bytes: usize,
-) -> Result<()> {
-    let operands = Aligned::new(1i64, bytes / 8);
-    bench.alone(
-        row("accumulate i64 sum").bytes(bytes),
-        &mut |n| {
-            for _ in 0..n {
-                epoch.accumulate(TARGET, 0, Op::Sum, black_box(&operands[..]))?;
-            }
-            Ok(())
-        },
-        &mut [("fetch_add each", &mut |n| {
-            for _ in 0..n {
-                for (i, operand) in black_box(&operands).iter().enumerate() {
-                    part.word64(8 * i).fetch_add(operand.cast_unsigned(), SeqCst);
-                }
-            }
-            Ok(())
-        })],
-    )
+/// As [`of_several`], integers of a window that combines arrays of them.
+fn by_lock(bench: &mut Bench<'_>) -> Result<()> {
+    let window = bench.world().window(LARGE / 8, 8);
+    let window = window.hint("mpi_accumulate_granularity", "4096")?.allocate()?;
+    let epoch = window.lock_all()?;
+    epoch.accumulate(TARGET, 0, Op::Sum, &[0i64])?;
+    bench.world().barrier()?;
+    if bench.is_first() {
+        let part = Raw::new(&bench.part(&window, TARGET)?);
+        for bytes in [8].into_iter().chain(SIZES) {
+            let name = "accumulate i64 sum, by lock";
+            integers(bench, &epoch, &part, (name, bytes), Limit::SimdLoop)?;
+        }
+    }
+    epoch.unlock()?;
+    bench.world().barrier()?;
+    Ok(window.free()?)
 }
 
-fn integers_by_lock(
+/// What arrays of integers are measured beside.
+#[derive(Clone, Copy)]
+enum Limit {
+    /// Without regard to others.
+    SimdLoop,
+    /// An atomic for each element.
+    FetchAddEach,
+}
+
+fn integers(
     bench: &mut Bench<'_>,
     epoch: &LockAll<'_>,
     part: &Raw<'_>,
-    bytes: usize,
+    (name, bytes): (&'static str, usize),
+    limit: Limit,
 ) -> Result<()> {
     let operands = Aligned::new(1i64, bytes / 8);
     let mut ours = |n| {
@@ -95,9 +107,20 @@ fn integers_by_lock(
         }
         Ok(())
     };
-    let mut limits: [(&str, Work<'_>); 1] = [("SIMD loop", &mut plain)];
-    let limits = &mut limits[..usize::from(HAS_ADD_F64 && bytes >= 64)];
-    bench.alone(row("accumulate i64 sum, by lock").bytes(bytes), &mut ours, limits)
+    let mut each = |n| {
+        for _ in 0..n {
+            for (i, operand) in black_box(&operands).iter().enumerate() {
+                part.word64(8 * i).fetch_add(operand.cast_unsigned(), SeqCst);
+            }
+        }
+        Ok(())
+    };
+    let mut limits: [(&str, Work<'_>); 1] = match limit {
+        Limit::SimdLoop => [("SIMD loop", &mut plain)],
+        Limit::FetchAddEach => [("fetch_add each", &mut each)],
+    };
+    let has = matches!(limit, Limit::FetchAddEach) || HAS_ADD_F64 && bytes >= 64;
+    bench.alone(row(name).bytes(bytes), &mut ours, &mut limits[..usize::from(has)])
 }
 
 /// As [`run`], with the values before.
@@ -215,28 +238,28 @@ fn of_f64(bench: &mut Bench<'_>, epoch: &LockAll<'_>, part: &Raw<'_>) -> Result<
     )
 }
 
-fn arrays(bench: &mut Bench<'_>, epoch: &LockAll<'_>, part: &Raw<'_>) -> Result<()> {
-    for bytes in SIZES {
-        let operands = Aligned::new(1.0f64, bytes / 8);
-        let mut ours = |n| {
-            for _ in 0..n {
-                epoch.accumulate(TARGET, 0, Op::Sum, black_box(&operands[..]))?;
-            }
-            Ok(())
-        };
-        let mut plain = |n| {
-            for _ in 0..n {
-                part.add_f64(black_box(&operands));
-            }
-            Ok(())
-        };
-        let draft = row("accumulate f64 sum").bytes(bytes);
-        let draft = if bytes == LARGE { draft.goal(GOAL_LARGE) } else { draft };
-        if HAS_ADD_F64 {
-            bench.alone(draft, &mut ours, &mut [("SIMD loop", &mut plain)])?;
-        } else {
-            bench.alone(draft, &mut ours, &mut [])?;
+fn reals(
+    bench: &mut Bench<'_>,
+    epoch: &LockAll<'_>,
+    part: &Raw<'_>,
+    (name, bytes): (&'static str, usize),
+) -> Result<()> {
+    let operands = Aligned::new(1.0f64, bytes / 8);
+    let mut ours = |n| {
+        for _ in 0..n {
+            epoch.accumulate(TARGET, 0, Op::Sum, black_box(&operands[..]))?;
         }
-    }
-    Ok(())
+        Ok(())
+    };
+    let mut plain = |n| {
+        for _ in 0..n {
+            part.add_f64(black_box(&operands));
+        }
+        Ok(())
+    };
+    let draft = row(name).bytes(bytes);
+    let draft = if bytes == LARGE { draft.goal(GOAL_LARGE) } else { draft };
+    let mut limits: [(&str, Work<'_>); 1] = [("SIMD loop", &mut plain)];
+    let limits = &mut limits[..usize::from(HAS_ADD_F64 && bytes >= 64)];
+    bench.alone(draft, &mut ours, limits)
 }

@@ -7,6 +7,7 @@ use crate::create::plan::{Plan, Wish};
 use crate::create::share::{ToldOfPart, peers};
 use crate::error::WindowError;
 use crate::memory::accumulate::Integers;
+use crate::memory::bias::known;
 use crate::memory::target::Tables;
 use crate::object::{Flavor, WindowId};
 use crate::rank::Rank;
@@ -50,6 +51,7 @@ impl WindowBuilder<'_> {
             size: wish.size,
             disp_unit: wish.disp_unit,
             integers: Integers::ByAtomics,
+            biased: false,
             block,
             signals: ByMessage::new(self.is_together(), self.comm.size()),
             locks: Locks::default(),
@@ -62,10 +64,12 @@ impl WindowBuilder<'_> {
             far: Arc::new(Far::new(far)),
         };
         let device = self.agree_device(&part, plan, wish.flavor)?;
-        // No device knows a lock. All ranks come to the same answer: the hint is checked.
-        if device.is_err() && self.hints.get(Hint::AccumulateGranularity) > ONE_ELEMENT {
-            part.integers = Integers::ByLock;
-            targets.set_integers(Integers::ByLock);
+        // No device knows a lock or looks at a bias.
+        if device.is_err() {
+            self.choose_combining(&mut part);
+        }
+        if !part.biased {
+            targets.set_bias_of_all(known::shared(part.integers));
         }
         let part = Arc::new(part);
         let window = Window {
@@ -89,6 +93,15 @@ impl WindowBuilder<'_> {
             counts_all: self.hints.is_set(Hint::Count),
         };
         self.open(window)
+    }
+
+    /// What combines elements, where CPUs do. All ranks come to the same answer: the hint is
+    /// checked.
+    fn choose_combining(&self, part: &mut Part) {
+        if self.hints.get(Hint::AccumulateGranularity) > ONE_ELEMENT {
+            part.integers = Integers::ByLock;
+        }
+        part.biased = self.comm.inner.engine.transport.shared.fences_near();
     }
 
     /// Lets messages of the window in.

@@ -174,8 +174,10 @@ impl<'w> Access<'w> {
     /// other operation of the accumulate family with the same element type. Nothing more: two
     /// elements of one call may be seen apart. To [`Rank::NULL`] it does nothing.
     ///
-    /// Integers of 32 and 64 bits are combined by instructions of the CPU, one after the other: the
-    /// fastest way for one element. Where a program combines arrays of them, the
+    /// As long as one thread of one rank is the only one that combines elements at a target, arrays
+    /// are combined at the speed of a plain loop. From when a second one has come, for the life of
+    /// the window, integers of 32 and 64 bits are combined by instructions of the CPU, one after
+    /// the other: the fastest way for one element. Where several ranks combine arrays of them, the
     /// [hint](crate::WindowBuilder::hint) `mpi_accumulate_granularity`, with as many bytes, makes
     /// the window combine them as other types, an array at a time; one element then takes longer.
     ///

@@ -233,7 +233,7 @@ impl Window {
 
     /// Marks the target, if an epoch of that kind may be opened now; false if there is none. S-E3
     /// S-E12
-    pub(super) fn begin(&self, target: Rank, how: u32) -> Result<bool, RmaError> {
+    pub(super) fn begin(&self, target: Rank, how: u16) -> Result<bool, RmaError> {
         self.check_goes(target)?;
         if target == Rank::NULL {
             return Ok(false);
@@ -400,7 +400,7 @@ impl<'w> Lock<'w> {
 /// What the mark of a lock says once it was given back; or should have been, and others are kept
 /// out by it.
 #[inline(always)]
-fn after(released: &Result<(), RmaError>) -> u32 {
+fn after(released: &Result<(), RmaError>) -> u16 {
     if is_over(released) { held::NOT } else { held::LOCKING }
 }
 

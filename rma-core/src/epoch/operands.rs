@@ -6,8 +6,7 @@ use crate::element::{BasicElement, BasicType, Element, Op, Visitor};
 use crate::error::RmaError;
 use crate::execute::FAR_APART;
 use crate::layout::{LayoutOf, PlacedLayout, Row, only_pair};
-use crate::memory::accumulate::{self, Integers};
-use crate::memory::control_block::ControlBlock;
+use crate::memory::accumulate;
 use crate::memory::stripe::{self, STRIPE};
 use crate::memory::target::{Span, Table, Target};
 use crate::operation::{
@@ -441,9 +440,8 @@ impl Peer<'_> {
             if (first | steps) & (basic.align() as u64 - 1) != 0 || !part.holds(row) {
                 return None;
             }
-            let (block, rank) = (self.entry().and_then(Target::block), self.window().rank());
-            let integers = self.table().integers();
-            combine_near(memory, (basic, op), operands, result, (integers, block, rank))
+            let at = (self.entry()?, self.window().rank());
+            combine_near(memory, (basic, op), operands, result, at)
         };
         combined().is_some()
     }
@@ -499,18 +497,26 @@ fn combine_near(
     (basic, op): (BasicType, Op),
     operands: &[u8],
     result: Option<&mut [u8]>,
-    (integers, block, rank): (Integers, Option<ControlBlock<'_>>, Rank),
+    (entry, rank): (&Target, Rank),
 ) -> Option<()> {
-    if integers.are_atomic(basic) {
+    if row.len * row.count <= STRIPE
+        && let Some(_alone) = entry.try_alone(rank)
+    {
+        accumulate::row_under_lock(part, row, basic, op, operands, result);
+        return Some(());
+    }
+    if basic.is_atomic() && entry.takes_atomics_only() {
         accumulate::row_by_atomics(part, row, basic, op, operands, result);
         return Some(());
     }
     let hull = row.hull();
-    let _held = if hull.start % STRIPE + (hull.end - hull.start) <= STRIPE {
-        stripe::try_one(block?, hull.start, rank)?
+    let _held = if !entry.takes_stripes() {
+        return None;
+    } else if hull.start % STRIPE + (hull.end - hull.start) <= STRIPE {
+        stripe::try_one(entry.block()?, hull.start, rank)?
     } else if row.count <= FAR_APART && row.len <= SHORT {
         // All or none: no rank waits with a lock in hand.
-        stripe::try_range(block?, &hull, rank)?
+        stripe::try_range(entry.block()?, &hull, rank)?
     } else {
         return None;
     };

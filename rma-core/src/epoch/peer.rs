@@ -74,7 +74,8 @@ impl<'w> Peer<'w> {
     /// As [`near`](Self::near), of integers that are combined by atomics.
     #[inline(always)]
     pub(super) fn near_atomic(&self, disp: u64, len: usize) -> Option<Span<'w>> {
-        self.near(disp, len).filter(|_| self.table.integers() == Integers::ByAtomics)
+        let entry = self.entry?;
+        entry.span(disp, len).filter(|_| entry.takes_atomics())
     }
 
     /// All of the part, and where in it a displacement is, if nothing stands in the way.
@@ -219,12 +220,15 @@ impl<'w> Peer<'w> {
         let span = entry.span(disp, size_of::<E>())?;
         if E::BASIC.is_atomic() {
             // Otherwise it is not part of the caller's code.
-            return match self.table.integers() {
-                Integers::ByAtomics => span.fetch_and_op(op, operand),
-                Integers::ByLock => None,
-            };
+            return if entry.takes_atomics() { span.fetch_and_op(op, operand) } else { None };
         }
         if !op.is_defined_on::<E>() || !span.is_aligned(E::BASIC.align()) {
+            return None;
+        }
+        if let Some(_alone) = entry.try_alone(self.window.rank()) {
+            return Some(accumulate::one_under_lock(span, op, operand));
+        }
+        if !entry.takes_stripes() {
             return None;
         }
         // There is a span, so the product does not overflow.
@@ -243,7 +247,7 @@ impl<'w> Peer<'w> {
         op: Op,
         operand: E,
     ) -> Option<E> {
-        if self.table.integers() == Integers::ByAtomics || !op.is_defined_on::<E>() {
+        if self.window.integers() == Integers::ByAtomics || !op.is_defined_on::<E>() {
             return None;
         }
         let mut old = operand;
@@ -252,9 +256,9 @@ impl<'w> Peer<'w> {
         combined.then_some(old)
     }
 
-    /// Combines elements one behind the other, if nothing stands in the way and one stripe holds
-    /// those that are combined by lock; otherwise nothing happened, and `result`, which takes what
-    /// was there, is given back.
+    /// Combines elements one behind the other, if nothing stands in the way and, where this thread
+    /// neither combines alone nor by atomics, one stripe holds them; otherwise nothing happened,
+    /// and `result`, which takes what was there, is given back.
     #[inline(always)]
     pub(super) fn combine_some<'r>(
         &self,
@@ -269,20 +273,26 @@ impl<'w> Peer<'w> {
         else {
             return Err(result);
         };
-        // There is a span, so the product does not overflow.
-        let offset = disp.wrapping_mul(u64::from(entry.disp_unit()));
         if len == 0 || !span.is_aligned(basic.align()) {
             return Err(result);
         }
-        if self.table.integers().are_atomic(basic) {
+        let rank = self.window.rank();
+        if len as u64 <= STRIPE
+            && let Some(_alone) = entry.try_alone(rank)
+        {
+            accumulate::under_lock(span, basic, op, operands, result);
+            return Ok(());
+        }
+        if basic.is_atomic() && entry.takes_atomics_only() {
             accumulate::by_atomics(span, basic, op, operands, result);
             return Ok(());
         }
-        if offset % STRIPE + len as u64 > STRIPE {
+        // There is a span, so the product does not overflow.
+        let offset = disp.wrapping_mul(u64::from(entry.disp_unit()));
+        if !entry.takes_stripes() || offset % STRIPE + len as u64 > STRIPE {
             return Err(result);
         }
-        let held =
-            entry.block().and_then(|block| stripe::try_one(block, offset, self.window.rank()));
+        let held = entry.block().and_then(|block| stripe::try_one(block, offset, rank));
         let Some(_held) = held else { return Err(result) };
         accumulate::under_lock(span, basic, op, operands, result);
         Ok(())
@@ -606,9 +616,10 @@ impl<'w> Peer<'w> {
         swap: E,
     ) -> Result<E, RmaError> {
         let disp = disp.to_u64();
-        let atomic = self.table.integers() == Integers::ByAtomics;
-        let span = self.near(disp, size_of::<E>()).filter(|_| atomic);
-        match span.and_then(|span| span.compare_and_swap(compare, swap)) {
+        match self
+            .near_atomic(disp, size_of::<E>())
+            .and_then(|span| span.compare_and_swap(compare, swap))
+        {
             Some(old) => Ok(old),
             None => Self::swap_cold(self.window, self.table, self.target, disp, [compare, swap]),
         }

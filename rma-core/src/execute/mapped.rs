@@ -1,15 +1,17 @@
 //! Operations by load and store, on bytes that this rank reaches.
 //!
-//! Elements that the machine combines atomically are combined so, one by one, unless the window's
-//! integers go by lock; all others under the lock of their stripe, a stripe at a time
-//! (docs/adr/0004-accumulate-mechanisms.md). All calls of the family use the same mechanism for the
-//! same type of a window: so, element by element, calls with layouts and without are atomic towards
-//! each other.
+//! A thread that is the only one to combine elements of a part does so
+//! [alone](crate::memory::bias). As soon as there are others, elements that the machine combines
+//! atomically are combined so, one by one, unless the window's integers go by lock; all others
+//! under the lock of their stripe, a stripe at a time (docs/adr/0004-accumulate-mechanisms.md). All
+//! calls of the family use the same mechanism for the same type of a part: so, element by element,
+//! calls with layouts and without are atomic towards each other.
 use crate::element::{AtomicElement, BasicType, Op, SwapVisitor};
 use crate::engine::{On, Wait};
 use crate::error::RmaError;
 use crate::layout::{Cursor, Row, next_planes, pack, unpack};
 use crate::memory::accumulate;
+use crate::memory::bias::{self, Admission, AloneIn};
 use crate::memory::control_block::{ControlBlock, STRIPES};
 use crate::memory::strided::Area;
 use crate::memory::stripe::{self, HeldStripe, STRIPE};
@@ -130,16 +132,20 @@ impl Window {
         if !place.span.is_aligned(basic.align()) {
             return Err(self.misaligned_cold(place.target, place.disp, basic.align()));
         }
-        if self.part.integers.are_atomic(basic) {
-            self.counting_at_once(|| {
-                accumulate::by_atomics(place.span, basic, op, operands, result);
-            });
-            return Ok(());
-        }
         let block = self.block_of(place.target)?;
         let mut at = 0;
         while at < len {
             let first = place.offset + at as u64;
+            let alone = self.alone(place.target, block)?;
+            if alone.is_none() && self.part.integers.are_atomic(basic) {
+                let Some(rest) = place.span.part(at, len - at) else { break };
+                let operands = operands.get(at..).unwrap_or_default();
+                let result = result.and_then(|result| result.get_mut(at..));
+                self.counting_at_once(|| {
+                    accumulate::by_atomics(rest, basic, op, operands, result);
+                });
+                return Ok(());
+            }
             // Elements whose first byte lies in the stripe: each under one lock. S-H6
             let rest = (STRIPE - first % STRIPE) as usize;
             let here = at..(at + rest.next_multiple_of(basic.width())).min(len);
@@ -147,7 +153,10 @@ impl Window {
             at = here.end;
             let operands = operands.get(here.clone()).unwrap_or_default();
             let result = result.as_deref_mut().and_then(|result| result.get_mut(here));
-            let _held = self.stripe(block, first)?;
+            let _held = match alone {
+                None => Some(self.stripe(block, first)?),
+                Some(_) => None,
+            };
             accumulate::under_lock(span, basic, op, operands, result);
         }
         Ok(())
@@ -164,7 +173,8 @@ impl Window {
         let (mut target, mut source) = (reached.there.cursor(), operation.from.cursor());
         let mut sink = sink.map(|sink| (&mut *sink.bytes, sink.into.cursor()));
         let (mut packed, mut old) = (Vec::new(), Vec::new());
-        let mut locked = Locked { window: self, target: operation.target, held: None };
+        let (target_rank, held) = (operation.target, None);
+        let mut locked = Locked { window: self, target: target_rank, may_be_alone: true, held };
         while let Some(row) = target.take(STRIPE) {
             let bytes = (row.len * row.count) as usize;
             let operands = match op {
@@ -193,13 +203,57 @@ impl Window {
         if !place.span.is_aligned(E::BASIC.align()) {
             return Err(self.misaligned_cold(place.target, place.disp, E::BASIC.align()));
         }
+        let block = self.block_of(place.target)?;
+        if let Some(_alone) = self.alone(place.target, block)? {
+            return Ok(accumulate::swap_under_lock(place.span, compare, swap));
+        }
         if self.part.integers.are_atomic(E::BASIC)
             && let Some(old) = place.span.compare_and_swap(compare, swap)
         {
             return Ok(old);
         }
-        let _held = self.stripe(self.block_of(place.target)?, place.offset)?;
+        let _held = self.stripe(block, place.offset)?;
         Ok(accumulate::swap_under_lock(place.span, compare, swap))
+    }
+
+    /// The right of this thread to combine alone at a target; `None` if others combine there, too.
+    /// Waits for one that did so alone, so the caller holds no stripe.
+    fn alone<'b>(
+        &self,
+        target: Rank,
+        block: ControlBlock<'b>,
+    ) -> Result<Option<AloneIn<'b>>, RmaError> {
+        if !self.part.biased {
+            return Ok(None);
+        }
+        let admission = self.part.admit(block);
+        let alone = match admission.map_err(|error| self.import_failed(error))? {
+            Admission::Alone(alone) => Some(alone),
+            Admission::Shared => None,
+            Admission::Busy => {
+                self.revoked(block)?;
+                None
+            }
+        };
+        self.targets.set_bias(target, bias::known(block, self.rank(), self.part.integers));
+        Ok(alone)
+    }
+
+    /// Waits until the thread that combined alone, and may no more, is not in the middle of it.
+    #[cold]
+    #[inline(never)]
+    fn revoked(&self, block: ControlBlock<'_>) -> Result<(), RmaError> {
+        let holder = |_| self.group().world_rank(bias::holder(block)?);
+        let on = On::Named(&holder);
+        let wait = Wait { recheck: Some(stripe::RECHECK), ..self.wait_on("an accumulate", on) };
+        let shared = || match self.part.admit(block) {
+            Ok(Admission::Busy) => None,
+            Ok(_) => Some(Ok(())),
+            Err(error) => Some(Err(error)),
+        };
+        // wait: bias
+        let shared = self.engine().wait_until(wait, shared);
+        shared.map_err(|error| self.wait_failed(error))?.map_err(|error| self.import_failed(error))
     }
 
     #[inline]
@@ -244,10 +298,13 @@ fn next_operands<'a>(
     packed
 }
 
-/// A stripe of a target that is held while rows stay in it. S-H9
+/// What keeps others from elements of a target while rows are combined: the bias of the part, for a
+/// row at a time, or a stripe that is held while rows stay in it. S-H9
 struct Locked<'a> {
     window: &'a Window,
     target: Rank,
+    /// Others are not known to combine there.
+    may_be_alone: bool,
     held: Option<(u64, HeldStripe<'a>)>,
 }
 
@@ -260,6 +317,16 @@ impl Locked<'_> {
         operands: &[u8],
         mut result: Option<&mut [u8]>,
     ) -> Result<(), RmaError> {
+        if self.may_be_alone {
+            // No stripe is held yet.
+            let alone = self.window.alone(self.target, self.window.block_of(self.target)?)?;
+            if alone.is_some() {
+                let memory = reached.memory;
+                accumulate::row_under_lock(memory, row, basic, op, operands, result);
+                return Ok(());
+            }
+            self.may_be_alone = false;
+        }
         if self.window.part.integers.are_atomic(basic) {
             self.window.counting_at_once(|| {
                 accumulate::row_by_atomics(reached.memory, row, basic, op, operands, result);

@@ -25,8 +25,8 @@ thread_local! {
     static PRIVATE: RefCell<Aligned> = const { RefCell::new(Aligned([0; BLOCK])) };
 }
 
-/// What combines integers of 32 and 64 bits in a window, whichever rank asks; other types are
-/// combined under the locks of stripes in any.
+/// What combines integers of 32 and 64 bits in a window, whichever rank asks, where several threads
+/// combine at a part; other types are combined under the locks of stripes in any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Integers {
     /// The machine's atomics, one element after the other, or many in one of its transactions.
@@ -57,6 +57,7 @@ pub(crate) fn done_at_once() -> u64 {
 }
 
 /// Bytes of the elements of a call: those of the result, which no_op alone needs, or the operands.
+#[inline(always)]
 pub(crate) fn len(operands: &[u8], result: Option<&[u8]>) -> usize {
     result.map_or(operands.len(), <[u8]>::len)
 }
@@ -138,7 +139,8 @@ impl Visitor for ByAtomics<'_> {
     }
 }
 
-/// Combines the span, which is one element whose stripe the caller holds; gives what was there.
+/// Combines the span, which is one element whose stripe the caller holds, or whose part it combines
+/// at alone, which is as good here and below; gives what was there.
 #[inline(always)]
 pub(crate) fn one_under_lock<E: BasicElement>(span: Span<'_>, op: Op, operand: E) -> E {
     let mut old = E::zeroed();

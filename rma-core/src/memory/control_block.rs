@@ -1,6 +1,7 @@
 //! Shared words, here or at a peer. The [`ControlBlock`] of a communicator or window: lock words,
-//! queue nodes, barrier flags, signals of post and complete, stripes. The [`CollectiveBlock`] of a
-//! communicator: how many ranks came to a barrier, and what the ranks tell each other there.
+//! queue nodes, barrier flags, signals of post and complete, the bias, stripes. The
+//! [`CollectiveBlock`] of a communicator: how many ranks came to a barrier, and what the ranks tell
+//! each other there.
 #![allow(unsafe_code)]
 
 use super::atomic;
@@ -29,12 +30,17 @@ pub(crate) const SIGNAL_RANKS: u32 = 512;
 /// Words of the two signals: a cache line each.
 pub(crate) const SIGNAL_WORDS: usize = 2 * SIGNAL_RANKS as usize / 64;
 const SIGNALS_AT: usize = (WORDS as usize * 8).next_multiple_of(64);
+/// The line of the bias: who combines alone, and whether that thread is at it. Between the signals
+/// and the stripes.
+const BIAS_AT: usize = SIGNALS_AT + SIGNAL_WORDS * 8;
+const BUSY_AT: usize = BIAS_AT + 8;
+const BIAS_BYTES: usize = 64;
 /// Stripes of a block: locks of what accumulates combine, see [`stripe`](super::stripe).
 pub(crate) const STRIPES: usize = 8;
 /// A cache line each.
 const STRIPE_BYTES: usize = 64;
-/// Bytes of a block: the words (the flags are among them), the signals, the stripes.
-pub(crate) const BLOCK_BYTES: usize = SIGNALS_AT + SIGNAL_WORDS * 8 + STRIPES * STRIPE_BYTES;
+/// Bytes of a block: the words (the flags are among them), the signals, the bias, the stripes.
+pub(crate) const BLOCK_BYTES: usize = BIAS_AT + BIAS_BYTES + STRIPES * STRIPE_BYTES;
 
 /// What the ranks of a window agree on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +88,7 @@ impl<'a> ControlBlock<'a> {
     pub(crate) fn clear(self) {
         (0..ARRIVALS_AT).for_each(|word| self.word(word).store(0, Relaxed));
         (0..SIGNAL_WORDS).for_each(|word| self.signals(word).store(0, Relaxed));
+        [self.bias(), self.busy()].iter().for_each(|word| word.store(0, Relaxed));
         (0..STRIPES).for_each(|stripe| self.stripe(stripe).store(0, Relaxed));
     }
 
@@ -162,6 +169,24 @@ impl<'a> ControlBlock<'a> {
         assert!(place < SIGNAL_RANKS, "a block has signals of {SIGNAL_RANKS} ranks");
         let line = signal as usize * SIGNAL_WORDS / 2;
         (self.signals(line + place as usize / 64), 1 << (place % 64))
+    }
+
+    /// Who combines elements of the part alone, see [`bias`](super::bias).
+    #[inline]
+    pub(crate) fn bias(self) -> &'a AtomicU64 {
+        // SAFETY: inside the block, between signals and stripes.
+        let at = unsafe { self.base.add(BIAS_AT) };
+        // SAFETY: mapped and aligned, by the contract of `new`.
+        unsafe { atomic::word(at) }
+    }
+
+    /// Whether that thread is at it.
+    #[inline]
+    pub(crate) fn busy(self) -> &'a AtomicU64 {
+        // SAFETY: inside the block, behind the word of the bias, in its line.
+        let at = unsafe { self.base.add(BUSY_AT) };
+        // SAFETY: mapped and aligned, by the contract of `new`.
+        unsafe { atomic::word(at) }
     }
 
     /// The stripe at `index`, which must be below [`STRIPES`].
@@ -344,6 +369,7 @@ mod tests {
         let peers = (0..SIGNAL_RANKS).step_by(64);
         words.extend(peers.clone().map(|peer| block.signal(Signal::Post, peer).0));
         words.extend(peers.map(|peer| block.signal(Signal::Complete, peer).0));
+        words.extend([block.bias(), block.busy()]);
         words.extend((0..STRIPES).map(|stripe| block.stripe(stripe)));
         let words = words.iter().map(|word| (word.as_ptr().addr(), 8));
         let flags = (0..FLAGS).map(|round| (block.flag(round).as_ptr().addr(), 4));

@@ -5,6 +5,7 @@
 //! [`fused`] and [`atomic`].
 pub(crate) mod accumulate;
 pub(crate) mod atomic;
+pub(crate) mod bias;
 mod by_device;
 #[cfg(any(not(target_arch = "x86_64"), miri, test))]
 mod cells;

@@ -7,15 +7,16 @@ use super::copy::{self, CellBounds};
 use super::{atomic, fused, stores};
 use crate::element::{AtomicElement, BasicElement, BasicType, Op};
 use crate::layout::Row;
-use crate::memory::accumulate::Integers;
+use crate::memory::bias::{self, AloneIn, Holder, known};
 use crate::memory::control_block::ControlBlock;
 use crate::rank::Rank;
+use crate::thread;
 use core::iter;
 use core::marker::PhantomData;
 use core::ops::Deref;
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64};
 use std::sync::Arc;
 
 /// What an operation needs to know about one near target: half a cache line.
@@ -31,7 +32,9 @@ pub(crate) struct Target {
     /// The target's. S-A3
     disp_unit: u32,
     /// How this rank may operate on the target; see [`held`].
-    held: AtomicU32,
+    held: AtomicU16,
+    /// What this rank knows of the part's [bias](super::bias); see [`known`].
+    bias: AtomicU16,
 }
 
 const _: () = assert!(size_of::<Target>() == 32);
@@ -41,38 +44,35 @@ const FAR: u32 = 0;
 
 /// Values of [`Target::held`].
 pub(crate) mod held {
-    pub(crate) const NOT: u32 = 0;
-    pub(crate) const BY_LOCK: u32 = 1;
+    pub(crate) const NOT: u16 = 0;
+    pub(crate) const BY_LOCK: u16 = 1;
     /// Not locked, but exposed to a start epoch of this rank.
-    pub(crate) const BY_START: u32 = 2;
+    pub(crate) const BY_START: u16 = 2;
     /// A thread of this rank is about to lock it, and perhaps waits for that; or could not give it
     /// back.
-    pub(crate) const LOCKING: u32 = 3;
+    pub(crate) const LOCKING: u16 = 3;
     /// As if locked, but no rank is kept out.
-    pub(crate) const UNCHECKED: u32 = 4;
+    pub(crate) const UNCHECKED: u16 = 4;
     /// As [`BY_LOCK`], and it stands in the table of locked targets.
-    pub(crate) const LISTED: u32 = 5;
+    pub(crate) const LISTED: u16 = 5;
     /// Its lock is asked for, and perhaps granted, which no thread of this rank has seen yet.
-    pub(crate) const REQUESTED: u32 = 6;
+    pub(crate) const REQUESTED: u16 = 6;
 
     /// Whether operations of a lock epoch are allowed.
-    pub(crate) fn is_locked(how: u32) -> bool {
+    pub(crate) fn is_locked(how: u16) -> bool {
         matches!(how, BY_LOCK | LISTED | UNCHECKED)
     }
 
     /// Whether a lock epoch is open.
-    pub(crate) fn is_open(how: u32) -> bool {
+    pub(crate) fn is_open(how: u16) -> bool {
         is_locked(how) || how == REQUESTED
     }
 
     /// Whether others may be kept out, now or soon.
-    pub(crate) fn keeps_out(how: u32) -> bool {
+    pub(crate) fn keeps_out(how: u16) -> bool {
         matches!(how, BY_LOCK | LISTED | LOCKING | REQUESTED)
     }
 }
-
-/// In `held` of a head, beside its [`Permit`]: integers are combined [by lock](Integers::ByLock).
-const INTEGERS_BY_LOCK: u32 = 1 << 2;
 
 /// By which epoch of this rank an operation may reach its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,18 +136,9 @@ impl<'w> Table<'w> {
 
     /// The epochs that it is for.
     pub(crate) fn permit(self) -> Permit {
-        let of = self.head().held.load(Relaxed) & !INTEGERS_BY_LOCK;
+        let of = self.head().held.load(Relaxed);
         let all = [Permit::All, Permit::Started, Permit::Locked];
-        all.into_iter().find(|permit| *permit as u32 == of).unwrap_or(Permit::Locked)
-    }
-
-    /// What combines integers in the window.
-    #[inline(always)]
-    pub(crate) fn integers(self) -> Integers {
-        match self.head().held.load(Relaxed) & INTEGERS_BY_LOCK {
-            0 => Integers::ByAtomics,
-            _ => Integers::ByLock,
-        }
+        all.into_iter().find(|permit| *permit as u16 == of).unwrap_or(Permit::Locked)
     }
 
     /// The entry of a rank, which may be one that is never mapped.
@@ -232,13 +223,20 @@ impl Tables {
         }
     }
 
-    /// Notes what combines integers, before there is an epoch.
-    pub(crate) fn set_integers(&self, integers: Integers) {
-        if integers == Integers::ByLock {
-            for targets in [&self.all, &self.started, &self.locked] {
-                targets.entries[0].held.fetch_or(INTEGERS_BY_LOCK, Relaxed);
+    /// Notes what is [known] of the bias of a target's part.
+    pub(crate) fn set_bias(&self, target: Rank, bias: u16) {
+        for targets in [&self.all, &self.started, &self.locked] {
+            if let Some(entry) = targets.get(target) {
+                // pairs with the Acquire load in `bias`.
+                entry.bias.store(bias, Release);
             }
         }
+    }
+
+    /// As [`set_bias`](Self::set_bias), of all parts, before there is an epoch.
+    pub(crate) fn set_bias_of_all(&self, bias: u16) {
+        let entries = [&self.all, &self.started, &self.locked].into_iter().flat_map(|it| it.iter());
+        entries.for_each(|entry| entry.bias.store(bias, Release));
     }
 
     /// For the guard of an epoch.
@@ -301,16 +299,16 @@ impl Marks {
 }
 
 impl Target {
-    fn new(limit: u64, disp_unit: u32, held: u32) -> Self {
+    fn new(limit: u64, disp_unit: u32, held: u16) -> Self {
         let (base, block) = (AtomicPtr::default(), AtomicPtr::default());
-        let limit = AtomicU64::new(limit);
-        Self { limit, base, block, disp_unit, held: AtomicU32::new(held) }
+        let (limit, held) = (AtomicU64::new(limit), AtomicU16::new(held));
+        Self { limit, base, block, disp_unit, held, bias: AtomicU16::new(known::NOTHING) }
     }
 
     /// What is first in a table, and no target: how many entries follow, the rank of the first, and
     /// the epochs that the table is for.
     fn head(entries: u64, first: Rank, permit: Permit) -> Self {
-        Self::new(entries, first.0, permit as u32)
+        Self::new(entries, first.0, permit as u16)
     }
 
     /// Makes the target reachable.
@@ -357,14 +355,14 @@ impl Target {
     }
 
     #[inline(always)]
-    pub(crate) fn held(&self) -> u32 {
+    pub(crate) fn held(&self) -> u16 {
         // pairs with the Release store in `set_held`.
         self.held.load(Acquire)
     }
 
     /// The target must be mapped to be held.
     #[inline(always)]
-    pub(crate) fn set_held(&self, held: u32) {
+    pub(crate) fn set_held(&self, held: u16) {
         assert!(held == held::NOT || self.is_mapped(), "a held target is mapped");
         // pairs with the Acquire load in `held`.
         self.held.store(held, Release);
@@ -372,11 +370,46 @@ impl Target {
 
     /// As [`set_held`](Self::set_held), unless the target is held: of several threads, one does.
     #[inline(always)]
-    pub(crate) fn claim(&self, held: u32) -> bool {
+    pub(crate) fn claim(&self, held: u16) -> bool {
         assert!(self.is_mapped(), "a held target is mapped");
         // pairs with the Acquire load in `held`, and the Release store in `set_held`; sequentially
         // consistent for `EpochState::set_left`.
         self.held.compare_exchange(held::NOT, held, SeqCst, Relaxed).is_ok()
+    }
+
+    #[inline(always)]
+    fn bias(&self) -> u16 {
+        // pairs with the Release stores of `set_bias`: what was combined alone is seen.
+        self.bias.load(Acquire)
+    }
+
+    /// Whether this thread may combine integers of 32 and 64 bits by atomics, and need not look at
+    /// the part's bias for that.
+    #[inline(always)]
+    pub(crate) fn takes_atomics(&self) -> bool {
+        let bias = self.bias();
+        bias == known::SHARED || bias == thread::token()
+    }
+
+    /// As [`takes_atomics`](Self::takes_atomics), of elements under the locks of stripes.
+    #[inline(always)]
+    pub(crate) fn takes_stripes(&self) -> bool {
+        matches!(self.bias(), known::SHARED | known::SHARED_BY_LOCK)
+    }
+
+    /// Whether all combine integers of 32 and 64 bits by atomics, arrays too.
+    #[inline(always)]
+    pub(crate) fn takes_atomics_only(&self) -> bool {
+        self.bias() == known::SHARED
+    }
+
+    /// Combines alone, if this thread of `rank` holds the part's bias.
+    #[inline(always)]
+    pub(crate) fn try_alone(&self, rank: Rank) -> Option<AloneIn<'_>> {
+        if self.bias() & !known::BY_LOCK != thread::token() {
+            return None;
+        }
+        bias::try_alone(self.block()?, Holder::this(rank))
     }
 
     /// `len` bytes at `disp`, if they lie inside the part and it is mapped.

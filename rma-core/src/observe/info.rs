@@ -218,10 +218,18 @@ impl Window {
             Integers::ByAtomics => "instructions of the origin's CPU",
             Integers::ByLock => "as on other types, for mpi_accumulate_granularity",
         };
+        let alone = if self.part.biased {
+            "plain vectors, until another thread has come"
+        } else if self.device.is_ok() {
+            "as of several: a device does not look who is alone"
+        } else {
+            "as of several: the system refuses what takes that back (membarrier)"
+        };
         let rows: &[(&str, &str)] = match path {
             Path::LoadStore => &[
                 ("put, get", "copied by the origin"),
                 ("put, get with layouts", "copied by the origin, row by row"),
+                ("atomics of the only thread at the target", alone),
                 ("atomics on 32 and 64-bit integers", integers),
                 ("atomics on other types", "by the origin, under the lock of a stripe"),
             ],

@@ -1,12 +1,13 @@
 //! The target's side of the accumulate family.
 //!
-//! A handler cannot wait. A message whose stripe a rank holds is put off, and taken up again by
+//! A handler cannot wait. A message whose stripe a rank holds, or whose part one combines alone at,
+//! is put off, and taken up again by
 //! the next progress of this rank; so are those that the same origin has sent since: where messages
 //! keep their order, an origin need not wait for an answer before it sends the next operation on
 //! the same bytes.
 use super::Serving;
 use crate::engine::{Cause, Engine};
-use crate::memory::stripe;
+use crate::memory::{bias, stripe};
 use crate::protocol::credit::Credit;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::WorldRank;
@@ -81,7 +82,7 @@ impl Deferred {
 enum Served {
     /// Done: what its origin is to hear, and whether it made sense.
     Done(Option<(Head, Fetched)>, bool),
-    /// A stripe is held; for ever if by a rank that has left.
+    /// Others keep it from its bytes; for ever if a rank that has left does.
     Busy { left: Option<WorldRank> },
 }
 
@@ -163,10 +164,12 @@ impl Engine {
         done
     }
 
-    /// A rank that has left holding a stripe of these bytes, and will never give it back. That a
+    /// A rank that has left holding a stripe of these bytes, or in the middle of combining alone,
+    /// and will never give it back. That a
     /// rank died with one is told to all, which ends the wait of the origin.
     fn has_left_with(&self, part: &Part, bytes: &Range<u64>) -> Option<WorldRank> {
-        let holders = stripe::holders(part.block.get(), bytes);
+        let block = part.block.get();
+        let holders = stripe::holders(block, bytes).chain(bias::holder(block));
         let mut gone = holders.filter_map(|holder| part.comm.group().world_rank(holder));
         gone.find(|holder| matches!(self.gone(*holder), Some(Cause::PeerLeft(_))))
     }
@@ -248,7 +251,7 @@ impl DerefMut for Fetched {
 pub(crate) enum Combined {
     Done,
     Bytes(Fetched),
-    /// Nothing happened: a rank holds a stripe of these bytes of the part.
+    /// Nothing happened: a rank holds a stripe of these bytes of the part, or combines there alone.
     Busy(Range<u64>),
 }
 

@@ -35,3 +35,31 @@ fn an_answer_gives_a_place_back_before_it_goes() {
         assert_eq!(window.local().load::<f64>(0).unwrap(), CREDIT_MAX as f64 + 1.0);
     });
 }
+
+/// A message for every place that a peer has: more of them no honest one sends.
+#[test]
+fn a_peer_cannot_have_more_put_off_than_its_credit() {
+    with_loop(Config::default(), |universe, network| {
+        let window = universe.world().window(1, 8).allocate().unwrap();
+        let (engine, block) = (universe.engine(), window.part.block.get());
+        let mut head = Head::new(Kind::Accumulate, window.id().0, 0);
+        (head.basic, head.op, head.length) = (BasicType::F64.to_wire(), Op::Sum as u8, 8.into());
+        let held = stripe::try_one(block, 0, Rank(7)).unwrap();
+        let one = [head.as_bytes(), &1.0f64.to_le_bytes()].concat();
+        (0..CREDIT_MAX + 3).for_each(|_| network.arrive(one.clone()));
+        engine.progress();
+        assert_eq!(universe.counters().messages_dropped(), 3);
+        assert_eq!(engine.retry_deferred(), 0, "no rank has given the stripe back");
+        drop(held);
+        assert_eq!(engine.retry_deferred(), CREDIT_MAX);
+        assert_eq!(window.local().load(0), Ok(CREDIT_MAX as f64));
+        // Its places are its own again.
+        let held = stripe::try_one(block, 0, Rank(7)).unwrap();
+        network.take_sent();
+        network.arrive(one);
+        engine.progress();
+        assert_eq!(universe.counters().messages_dropped(), 3);
+        drop(held);
+        assert_eq!(engine.retry_deferred(), 1);
+    });
+}

@@ -1,9 +1,12 @@
 //! This rank's own part, as messages reach it.
 #![allow(unsafe_code)]
 
+use crate::memory::bias::{self, Admission};
+use crate::memory::control_block::ControlBlock;
 use crate::memory::directory::Pin;
 use crate::memory::target::Span;
 use crate::protocol::message::Status;
+use crate::transport::ImportError;
 use crate::window::{Entered, Part};
 
 impl Part {
@@ -11,6 +14,18 @@ impl Part {
     pub(crate) fn base(&self) -> *mut u8 {
         // SAFETY: creation checked that `offset..offset + size` lies inside the memory.
         unsafe { self.memory.mapping().base.add(self.offset as usize) }
+    }
+
+    /// Comes to a part, whose block this is, to combine elements there.
+    pub(crate) fn admit<'b>(
+        &self,
+        block: ControlBlock<'b>,
+    ) -> Result<Admission<ControlBlock<'b>>, ImportError> {
+        if !self.biased {
+            return Ok(Admission::Shared);
+        }
+        let fence_near = || self.comm.inner.engine.transport.shared.fence_near();
+        bias::admit(block, self.comm.rank(), fence_near)
     }
 
     /// `len` bytes at `offset` of this rank's own part; in a dynamic window, at an address.

@@ -4,6 +4,7 @@ use super::part::HeldSpan;
 use crate::element::{AtomicElement, BasicType, Op, SwapVisitor};
 use crate::layout::Row;
 use crate::memory::accumulate::{self, Integers};
+use crate::memory::bias::Admission;
 use crate::memory::strided::Area;
 use crate::memory::stripe;
 use crate::memory::target::Span;
@@ -99,11 +100,18 @@ impl Part {
         if !named.with_packed().all(|(row, _)| is_aligned(memory, row, basic)) {
             return Err(Status::Misaligned);
         }
-        let _locked = if self.integers.are_atomic(basic) {
+        // Everything between the first byte and the last: more than needed, in one piece. S-H9
+        let (first, end) = named.rows.hull();
+        let alone = match self.admit(self.block.get()) {
+            Ok(Admission::Alone(alone)) => Some(alone),
+            Ok(Admission::Shared) => None,
+            // It is put off, and the system asked again.
+            Ok(Admission::Busy) | Err(_) => return Ok(Combined::Busy(first..end)),
+        };
+        let integers = if alone.is_some() { Integers::ByLock } else { self.integers };
+        let _locked = if alone.is_some() || integers.are_atomic(basic) {
             None
         } else {
-            // Everything between the first byte and the last: more than needed, in one piece. S-H9
-            let (first, end) = named.rows.hull();
             match stripe::try_range(self.block.get(), &(first..end), self.comm.rank()) {
                 None => return Ok(Combined::Busy(first..end)),
                 locked => locked,
@@ -113,11 +121,11 @@ impl Part {
             Work::Combine { op, fetches } => {
                 let mut old = Fetched::zeroed(if fetches { bytes } else { 0 });
                 let result = fetches.then_some(&mut *old);
-                named.combine((basic, op), self.integers, operands, result);
+                named.combine((basic, op), integers, operands, result);
                 if fetches { Combined::Bytes(old) } else { Combined::Done }
             }
             Work::Swap => {
-                let swap = SwapServed { span: memory, operands, integers: self.integers };
+                let swap = SwapServed { span: memory, operands, integers };
                 Combined::Bytes(basic.visit_swap(swap).flatten().ok_or(Status::Malformed)?)
             }
         })
@@ -138,8 +146,8 @@ impl Named<'_, '_> {
         })
     }
 
-    /// Combines the rows, whose stripes are held if the type needs that; `result` takes what was
-    /// there.
+    /// Combines the rows, alone or with their stripes held if the type needs that; `result` takes
+    /// what was there.
     fn combine(
         &self,
         (basic, op): (BasicType, Op),

@@ -64,11 +64,11 @@ impl Window {
             || (!self.together && self.far.any_locked_but(own))
     }
 
-    pub(crate) fn held(&self, target: Rank) -> u32 {
+    pub(crate) fn held(&self, target: Rank) -> u16 {
         self.targets.near(target).map_or_else(|| self.far.held(target), |entry| entry.held())
     }
 
-    pub(crate) fn set_held(&self, target: Rank, how: u32) {
+    pub(crate) fn set_held(&self, target: Rank, how: u16) {
         match self.targets.near(target) {
             Some(entry) => entry.set_held(how),
             None => self.far.set_held(target, how),
@@ -76,7 +76,7 @@ impl Window {
     }
 
     /// Sets how the target is held, unless it is already.
-    pub(crate) fn claim(&self, target: Rank, how: u32) -> bool {
+    pub(crate) fn claim(&self, target: Rank, how: u16) -> bool {
         match self.targets.near(target) {
             Some(entry) => entry.claim(how),
             None => self.far.claim(target, how),

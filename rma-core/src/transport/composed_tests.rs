@@ -129,6 +129,12 @@ unsafe impl Shared for Half {
     fn import(&self, owner: WorldRank, _: &[Descriptor]) -> Result<Box<dyn Mapped>, ImportError> {
         Err(ImportError::Malformed(owner))
     }
+    fn fences_near(&self) -> bool {
+        false
+    }
+    fn fence_near(&self) -> Result<(), ImportError> {
+        Ok(())
+    }
 }
 
 impl Agent for Half {

@@ -506,6 +506,16 @@ pub unsafe trait Shared: Send + Sync {
         owner: WorldRank,
         descriptors: &[Descriptor],
     ) -> Result<Box<dyn Mapped>, ImportError>;
+    /// Whether [`fence_near`](Self::fence_near) can be called, and near ranks have seen to what it
+    /// needs of them. Constant, and the same at ranks that are near each other.
+    fn fences_near(&self) -> bool;
+    /// Has every thread of this rank and of those near pass a full memory fence, between call and
+    /// return, at a point of its program of which it need not know.
+    ///
+    /// # Errors
+    ///
+    /// [`ImportError::System`], of this rank.
+    fn fence_near(&self) -> Result<(), ImportError>;
 }
 
 /// Copies to and from private memory of other processes, by address.

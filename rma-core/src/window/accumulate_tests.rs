@@ -9,7 +9,6 @@ use crate::error::RmaError;
 use crate::group::Group;
 use crate::layout::{Layout, Row};
 use crate::memory::stripe::{self, STRIPE};
-use crate::protocol::credit::CREDIT_MAX;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::rows::WireRow;
 use crate::rank::{Rank, WorldRank};
@@ -33,6 +32,8 @@ pub(crate) struct Loop {
     queue: Mutex<Vec<Vec<u8>>>,
     /// The rank reaches its own memory by load and store.
     near: bool,
+    /// Windows have a bias.
+    pub(super) biased: AtomicBool,
     /// Messages keep their order.
     pub(super) in_order: AtomicBool,
     /// Answers that were sent as such.
@@ -303,6 +304,12 @@ unsafe impl Shared for Loop {
     fn import(&self, owner: WorldRank, _: &[Descriptor]) -> Result<Box<dyn Mapped>, ImportError> {
         Err(ImportError::Malformed(owner))
     }
+    fn fences_near(&self) -> bool {
+        self.biased.load(Relaxed)
+    }
+    fn fence_near(&self) -> Result<(), ImportError> {
+        Ok(())
+    }
 }
 
 /// A thread that sleeps until it is rung, or not at all if that has a bound.
@@ -360,6 +367,12 @@ pub(crate) fn with_device(config: Config, device: Arc<dyn Remote>, test: impl Fn
 pub(crate) fn with_near(test: impl FnOnce(&Universe)) {
     let network = Loop { near: true, ..Loop::default() };
     run(Config::default(), network, None, |universe, _| test(universe));
+}
+
+/// As [`with_loop`], of a rank that is perhaps `near`; windows have a bias.
+pub(crate) fn with_bias(near: bool, test: impl FnOnce(&Universe, &Loop)) {
+    let network = Loop { near, biased: true.into(), ..Loop::default() };
+    run(Config::default(), network, None, test);
 }
 
 fn run(
@@ -570,34 +583,6 @@ fn a_view_waits_for_the_stripe_of_its_bytes_only() {
         drop(held);
         assert_eq!((add(EDGE - 1), add(EDGE)), (Ok(0.0), Ok(1.0)));
         window.free().unwrap();
-    });
-}
-
-/// A message for every place that a peer has: more of them no honest one sends.
-#[test]
-fn a_peer_cannot_have_more_put_off_than_its_credit() {
-    with_loop(Config::default(), |universe, network| {
-        let window = universe.world().window(1, 8).allocate().unwrap();
-        let (engine, block) = (universe.engine(), window.part.block.get());
-        let mut head = Head::new(Kind::Accumulate, window.id().0, 0);
-        (head.basic, head.op, head.length) = (BasicType::F64.to_wire(), Op::Sum as u8, 8.into());
-        let held = stripe::try_one(block, 0, Rank(7)).unwrap();
-        let one = [head.as_bytes(), &1.0f64.to_le_bytes()].concat();
-        (0..CREDIT_MAX + 3).for_each(|_| network.arrive(one.clone()));
-        engine.progress();
-        assert_eq!(universe.counters().messages_dropped(), 3);
-        assert_eq!(engine.retry_deferred(), 0, "no rank has given the stripe back");
-        drop(held);
-        assert_eq!(engine.retry_deferred(), CREDIT_MAX);
-        assert_eq!(window.local().load(0), Ok(CREDIT_MAX as f64));
-        // Its places are its own again.
-        let held = stripe::try_one(block, 0, Rank(7)).unwrap();
-        network.take_sent();
-        network.arrive(one);
-        engine.progress();
-        assert_eq!(universe.counters().messages_dropped(), 3);
-        drop(held);
-        assert_eq!(engine.retry_deferred(), 1);
     });
 }
 

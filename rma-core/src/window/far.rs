@@ -38,7 +38,7 @@ struct FarState {
     /// What a flush of a target waits for: its puts and accumulates, and gets that a request owns.
     pending: FxHashMap<Rank, Outstanding>,
     /// How this rank may operate on targets, where it may.
-    held: FxHashMap<Rank, u32>,
+    held: FxHashMap<Rank, u16>,
     /// Slots of the requests by which this rank was granted locks.
     granted: FxHashMap<Rank, u64>,
     /// Locks that have guards already.
@@ -194,11 +194,11 @@ impl Far {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn held(&self, target: Rank) -> u32 {
+    pub(crate) fn held(&self, target: Rank) -> u16 {
         self.state().held.get(&target).copied().unwrap_or(held::NOT)
     }
 
-    pub(crate) fn set_held(&self, target: Rank, how: u32) {
+    pub(crate) fn set_held(&self, target: Rank, how: u16) {
         let mut state = self.state();
         if how == held::NOT {
             state.held.remove(&target);
@@ -208,7 +208,7 @@ impl Far {
     }
 
     /// As [`set_held`](Self::set_held), unless the target is held: of several threads, one does.
-    pub(crate) fn claim(&self, target: Rank, how: u32) -> bool {
+    pub(crate) fn claim(&self, target: Rank, how: u16) -> bool {
         let mut state = self.state();
         let free = !state.held.contains_key(&target);
         if free {
@@ -261,7 +261,7 @@ impl Far {
 
     /// Whether a target other than `own` is locked.
     pub(crate) fn any_locked_but(&self, own: Rank) -> bool {
-        let locked = |(target, how): (&Rank, &u32)| *target != own && held::is_open(*how);
+        let locked = |(target, how): (&Rank, &u16)| *target != own && held::is_open(*how);
         self.state().held.iter().any(locked)
     }
 

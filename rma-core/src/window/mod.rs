@@ -3,6 +3,8 @@
 pub(crate) mod accumulate_tests;
 mod attempt;
 mod attributes;
+#[cfg(test)]
+mod bias_tests;
 mod counts;
 mod device;
 mod door;
@@ -201,6 +203,8 @@ pub(crate) struct Part {
     pub(crate) size: u64,
     pub(crate) disp_unit: u32,
     pub(crate) integers: Integers,
+    /// Whether a thread may combine alone at a part, until another comes.
+    pub(crate) biased: bool,
     pub(crate) block: SyncBlock,
     pub(crate) signals: ByMessage,
     /// Of a window whose ranks do not all reach its control words.
@@ -228,6 +232,11 @@ impl Window {
     #[inline]
     pub fn rank(&self) -> Rank {
         self.rank
+    }
+
+    /// What combines its integers.
+    pub(crate) fn integers(&self) -> Integers {
+        self.part.integers
     }
 
     /// Number of ranks.

@@ -1,0 +1,240 @@
+//! Parts at which one thread combines alone, and what others do that come.
+use super::Window;
+use crate::element::{BasicType, Op};
+use crate::engine::Engine;
+use crate::error::RmaError;
+use crate::group::Group;
+use crate::layout::Layout;
+use crate::memory::bias::{self, Admission};
+use crate::memory::control_block::ControlBlock;
+use crate::memory::stripe;
+use crate::protocol::message::{Head, Kind, Status};
+use crate::rank::{Rank, WorldRank};
+use crate::transport::PeerState;
+use crate::window::accumulate_tests::with_bias;
+use core::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::Arc;
+use std::thread;
+
+const ME: Rank = Rank(0);
+const OTHER: Rank = Rank(1);
+
+fn block(window: &Window) -> ControlBlock<'_> {
+    window.part.block.get()
+}
+
+/// Which rank's thread has the bias of the part; `None` if all combine.
+fn holder(window: &Window) -> Option<Rank> {
+    bias::holder(block(window))
+}
+
+/// Of two ranks, as far as this one's part knows.
+fn as_one_of_two(engine: &Engine, window: &mut Window) {
+    engine.own_windows().remove(window.id());
+    let part = Arc::get_mut(&mut window.part).unwrap();
+    Arc::get_mut(&mut part.comm.inner).unwrap().group = Group::world(2);
+    engine.own_windows().add(window.id().0, &window.part);
+}
+
+#[test]
+fn what_one_thread_combines_takes_no_lock() {
+    with_bias(true, |universe, _| {
+        let window = universe.world().window(4096, 8).allocate().unwrap();
+        let epoch = window.lock_all().unwrap();
+        // Nothing that is done alone asks for one.
+        let all = stripe::try_range(block(&window), &(0..1 << 20), OTHER).unwrap();
+        let at = |disp: u64| window.local().load::<i64>(disp).unwrap();
+        for _ in 0..2 {
+            epoch.accumulate(ME, 1, Op::Sum, &[2i64, 3, 4]).unwrap();
+            epoch.accumulate(ME, 8, Op::Sum, &[1.5f64; 9]).unwrap();
+            epoch.accumulate(ME, 30, Op::Sum, &[0.5f64]).unwrap();
+            epoch.accumulate(ME, 1000, Op::Sum, &[1i64; 3000]).unwrap();
+        }
+        assert_eq!(holder(&window), Some(ME));
+        assert_eq!(epoch.fetch_and_op(ME, 1, Op::Sum, 5i64), Ok(4));
+        assert_eq!(epoch.compare_and_swap(ME, 2, 6i64, 7), Ok(6));
+        assert_eq!(window.local().fetch_and_op(3, Op::Sum, 1i64), Ok(8));
+        assert_eq!((at(1), at(2), at(3), at(3999)), (9, 7, 9, 2));
+        assert_eq!(window.local().load::<f64>(16), Ok(3.0));
+        assert_eq!(window.local().load::<f64>(30), Ok(1.0));
+        drop(all);
+        epoch.unlock().unwrap();
+        window.free().unwrap();
+    });
+}
+
+/// The thread that is second takes the bias from the first, for as long as the window lives.
+#[test]
+fn another_thread_of_the_rank_is_another_holder() {
+    with_bias(true, |universe, _| {
+        let window = universe.world().window(8, 8).allocate().unwrap();
+        let epoch = window.lock_all().unwrap();
+        epoch.accumulate(ME, 0, Op::Sum, &[1i64; 8]).unwrap();
+        assert_eq!(holder(&window), Some(ME));
+        thread::scope(|scope| {
+            scope.spawn(|| epoch.accumulate(ME, 0, Op::Sum, &[1i64; 8]).unwrap());
+        });
+        assert_eq!(holder(&window), None);
+        epoch.accumulate(ME, 0, Op::Sum, &[1i64; 8]).unwrap();
+        epoch.accumulate(ME, 0, Op::Sum, &[1i64]).unwrap();
+        assert_eq!(holder(&window), None, "not taken again");
+        assert_eq!(window.local().load(0), Ok(4i64));
+        assert_eq!(window.local().load(7), Ok(3i64));
+        epoch.unlock().unwrap();
+        let next = universe.world().window(8, 8).allocate().unwrap();
+        assert!(matches!(next.part.admit(block(&next)), Ok(Admission::Alone(_))));
+        next.free().unwrap();
+        window.free().unwrap();
+    });
+}
+
+/// Every call waits for a holder that is in the middle of something, and wakes up by itself.
+#[test]
+fn a_wait_for_the_holder_ends_when_it_is_done() {
+    with_bias(true, |universe, _| {
+        let window = universe.world().window(8, 8).allocate().unwrap();
+        let engine = window.engine();
+        let epoch = window.lock_all().unwrap();
+        let while_busy = |operation: &dyn Fn() -> i64| {
+            bias::hold_as(block(&window), OTHER, true);
+            window.targets.set_bias(ME, bias::known::NOTHING);
+            let busy = block(&window).busy();
+            thread::scope(|scope| {
+                let parked = engine.counters.parked();
+                scope.spawn(move || {
+                    while engine.counters.parked() == parked {
+                        thread::yield_now();
+                    }
+                    // pairs with the Acquire load in `bias::admit`.
+                    busy.store(0, Release);
+                });
+                operation()
+            })
+        };
+        assert_eq!(while_busy(&|| epoch.fetch_and_op(ME, 0, Op::Sum, 2i64).unwrap()), 0);
+        assert_eq!(while_busy(&|| epoch.compare_and_swap(ME, 0, 2i64, 3).unwrap()), 2);
+        let local = || window.local().fetch_and_op(0, Op::Sum, 1i64).unwrap();
+        assert_eq!(while_busy(&local), 3);
+        let array = || {
+            let mut old = [0i64; 8];
+            epoch.get_accumulate(ME, 0, Op::Sum, &[1i64; 8], &mut old).unwrap();
+            old[0]
+        };
+        assert_eq!(while_busy(&array), 4);
+        let one = Layout::element::<i64>();
+        let layout = one.vector(2, 1, 4).unwrap();
+        let column = || {
+            epoch.accumulate(ME, layout.at(0), Op::Sum, one.times(2).of(&[1i64; 2])).unwrap();
+            1
+        };
+        assert_eq!(while_busy(&column), 1);
+        assert_eq!(window.local().load(0), Ok(6i64));
+        assert_eq!(window.local().load(4), Ok(2i64));
+        assert_eq!(holder(&window), None);
+        epoch.unlock().unwrap();
+        window.free().unwrap();
+    });
+}
+
+/// A holder that has gone in the middle of something ends the wait for it.
+#[test]
+fn a_wait_for_the_holder_ends_when_it_is_gone() {
+    for gone in [PeerState::Departed, PeerState::Failed] {
+        with_bias(true, |universe, network| {
+            let mut window = universe.world().window(8, 8).allocate().unwrap();
+            as_one_of_two(universe.engine(), &mut window);
+            let epoch = window.lock_all().unwrap();
+            bias::hold_as(block(&window), OTHER, true);
+            network.set_state(WorldRank(OTHER.0), gone);
+            let ends = [
+                epoch.accumulate(ME, 0, Op::Sum, &[1i64; 8]).unwrap_err(),
+                epoch.fetch_and_op(ME, 0, Op::Sum, 1i64).unwrap_err(),
+            ];
+            for end in ends {
+                let is_it = match gone {
+                    PeerState::Departed => {
+                        matches!(end, RmaError::PeerLeft { world, .. } if world.0 == 1)
+                    }
+                    _ => matches!(end, RmaError::PeerFailed { world, .. } if world.0 == 1),
+                };
+                assert!(is_it, "{end}");
+            }
+            assert_eq!(window.local().load(0), Ok(0i64));
+            drop(epoch);
+        });
+    }
+}
+
+/// A handler does not wait: what comes while the holder is in the middle of something is put off,
+/// and ends if the holder has left.
+#[test]
+fn messages_are_put_off_while_the_holder_is_busy() {
+    with_bias(false, |universe, network| {
+        let mut window = universe.world().window(1, 8).allocate().unwrap();
+        let (engine, id) = (universe.engine(), window.id());
+        as_one_of_two(engine, &mut window);
+        let mut head = Head::new(Kind::Accumulate, id.0, 0);
+        (head.basic, head.op, head.length) = (BasicType::I64.to_wire(), Op::Sum as u8, 8.into());
+        let one = [head.as_bytes(), &1i64.to_le_bytes()].concat();
+        bias::hold_as(block(&window), OTHER, true);
+        network.arrive(one.clone());
+        engine.progress();
+        assert_eq!((engine.retry_deferred(), window.local().load(0)), (0, Ok(0i64)));
+        block(&window).busy().store(0, Release);
+        assert_eq!((engine.retry_deferred(), window.local().load(0)), (1, Ok(1i64)));
+        assert_eq!(holder(&window), None);
+        network.take_sent();
+
+        bias::hold_as(block(&window), OTHER, true);
+        network.arrive(one);
+        engine.progress();
+        assert_eq!(engine.retry_deferred(), 0);
+        network.set_state(WorldRank(OTHER.0), PeerState::Departed);
+        assert_eq!(engine.retry_deferred(), 1);
+        let sent = network.take_sent();
+        let answers: Vec<_> = sent.iter().map(|bytes| Head::parse(bytes).unwrap().0).collect();
+        assert_eq!(answers.len(), 1);
+        assert_eq!((answers[0].status(), answers[0].offset), (Some(Status::HolderLeft), 1.into()));
+        assert_eq!(window.local().load(0), Ok(1i64));
+    });
+}
+
+/// What ranks do by messages, the thread that is handed them combines alone, too.
+#[test]
+fn messages_are_combined_alone() {
+    with_bias(false, |universe, _| {
+        let window = universe.world().window(64, 8).allocate().unwrap();
+        let all = stripe::try_range(block(&window), &(0..1 << 20), OTHER).unwrap();
+        let epoch = window.lock_all().unwrap();
+        epoch.accumulate(ME, 0, Op::Sum, &[1.5f64; 20]).unwrap();
+        assert_eq!(epoch.fetch_and_op(ME, 30, Op::Sum, 2i64), Ok(0));
+        assert_eq!(epoch.compare_and_swap(ME, 30, 2i64, 5), Ok(2));
+        epoch.flush_all().unwrap();
+        assert_eq!(window.local().load(19), Ok(1.5f64));
+        assert_eq!(window.local().load(30), Ok(5i64));
+        assert_eq!(holder(&window), Some(ME));
+        assert_eq!(block(&window).busy().load(Relaxed), 0);
+        drop(all);
+        epoch.unlock().unwrap();
+        window.free().unwrap();
+    });
+}
+
+/// Where the system lets none take it back, no thread has a bias.
+#[test]
+fn where_none_may_revoke_all_combine() {
+    with_bias(true, |universe, network| {
+        network.biased.store(false, Relaxed);
+        let window = universe.world().window(8, 8).allocate().unwrap();
+        let epoch = window.lock_all().unwrap();
+        epoch.accumulate(ME, 0, Op::Sum, &[1i64; 8]).unwrap();
+        assert_eq!((block(&window).bias().load(Relaxed), holder(&window)), (0, None));
+        assert!(window.explain().contains("membarrier"), "{}", window.explain());
+        let held = stripe::try_one(block(&window), 0, OTHER).unwrap();
+        let entry = window.targets.get(ME).unwrap();
+        assert!(entry.takes_stripes() && entry.takes_atomics());
+        drop(held);
+        epoch.unlock().unwrap();
+        window.free().unwrap();
+    });
+}

@@ -13,7 +13,7 @@ use crate::heap::{ARENA_BYTES, GRAIN, Place};
 use crate::segment::Identity;
 
 /// "rma-shm", and the version of everything that ranks share: change it with any layout.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"rma-shm\x02");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"rma-shm\x03");
 
 /// What all ranks must have alike, said in the exchange at the start.
 #[derive(Clone, Copy, PartialEq, Eq, Pod, Zeroable)]

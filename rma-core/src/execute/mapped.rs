@@ -15,7 +15,7 @@ use crate::memory::bias::{self, Admission, AloneIn};
 use crate::memory::control_block::{ControlBlock, STRIPES};
 use crate::memory::strided::Area;
 use crate::memory::stripe::{self, HeldStripe, STRIPE};
-use crate::memory::target::Span;
+use crate::memory::target::{Span, Target};
 use crate::operation::{Action, Operation, Side, Sink};
 use crate::rank::Rank;
 use crate::window::Window;
@@ -223,7 +223,8 @@ impl Window {
         target: Rank,
         block: ControlBlock<'b>,
     ) -> Result<Option<AloneIn<'b>>, RmaError> {
-        if !self.part.biased {
+        let entry = self.targets.get(target);
+        if !self.part.biased || entry.is_some_and(Target::takes_stripes) {
             return Ok(None);
         }
         let admission = self.part.admit(block);

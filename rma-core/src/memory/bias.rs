@@ -17,11 +17,13 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 mod state {
     /// Its holder may combine alone.
     pub(super) const HELD: u64 = 1;
-    /// It may not begin to any more, but may be in the middle of something.
+    /// It may not begin to any more, but may do so for want of knowing that.
     pub(super) const REVOKED: u64 = 2;
+    /// All threads have passed a fence since: it knows, but may be in the middle of something.
+    pub(super) const FENCED: u64 = 3;
     /// No thread combines alone, now or later.
-    pub(super) const SHARED: u64 = 3;
-    pub(super) const MASK: u64 = 3;
+    pub(super) const SHARED: u64 = 4;
+    pub(super) const MASK: u64 = 7;
 }
 
 /// What [`Target`](super::target::Target) knows of the bias of a part; otherwise, the
@@ -75,7 +77,8 @@ impl Holder {
 pub(crate) trait Biased: Copy {
     /// Who holds it, and what became of it.
     fn bias(&self) -> &impl Word<Value = u64>;
-    /// Not 0 while the holder combines; written by that alone.
+    /// Not 0 while the holder combines. Written by the holder, or one that was it and has yet to
+    /// see that it is no more.
     fn busy(&self) -> &impl Word<Value = u64>;
 }
 
@@ -122,6 +125,9 @@ pub(crate) fn try_alone<B: Biased>(words: B, me: Holder) -> Option<Alone<B>> {
     // each has passed a fence between the two.
     words.busy().store(1, Relaxed);
     light_fence();
+    // What is combined now is seen no earlier than what was combined before, as of atomics.
+    #[cfg(not(target_arch = "x86_64"))]
+    crate::word::fence(Release);
     let alone = Alone(words);
     (words.bias().load(Relaxed) == me.word(state::HELD)).then_some(alone)
 }
@@ -158,11 +164,14 @@ pub(crate) fn admit<B: Biased, E>(
                 holder.word(state::REVOKED)
             }
             state::REVOKED => {
+                // One fence for all who wait.
                 if mine.is_none() {
                     fence_all()?;
                 }
-                // pairs with the Release store of `Alone`.
-                if words.busy().load(Acquire) != 0 {
+                holder.word(state::FENCED)
+            }
+            state::FENCED => {
+                if is_busy(words) {
                     return Ok(Admission::Busy);
                 }
                 state::SHARED
@@ -180,7 +189,14 @@ pub(crate) fn admit<B: Biased, E>(
 /// The rank whose thread holds the bias, or held it until it was revoked.
 pub(crate) fn holder(words: impl Biased) -> Option<Rank> {
     let word = words.bias().load(Relaxed);
-    matches!(word & state::MASK, state::HELD | state::REVOKED).then(|| Holder::of(word).rank)
+    let is_biased = matches!(word & state::MASK, state::HELD | state::REVOKED | state::FENCED);
+    is_biased.then(|| Holder::of(word).rank)
+}
+
+/// Whether that thread is in the middle of something: for ever, if its rank has left.
+pub(crate) fn is_busy(words: impl Biased) -> bool {
+    // pairs with the Release store of `Alone`.
+    words.busy().load(Acquire) != 0
 }
 
 /// What an origin may note of a part: whether all combine there, or this thread holds the bias.

@@ -20,11 +20,12 @@ const VECTOR: usize = 32;
 const LEAST: usize = 4;
 
 /// Combines the bytes at `at` with `operands`, as far as there is a kernel for that; `result` takes
-/// what was there. Returns how many bytes that were, a whole number of elements.
+/// what was there. Returns how many bytes that were, a whole number of elements. No other rank
+/// loses what it combines meanwhile if the caller has their stripes, or combines alone.
 ///
 /// # Safety
 ///
-/// `operands.len()` bytes from `at` on are mapped window memory, whose stripes the caller holds.
+/// `operands.len()` bytes from `at` on are mapped window memory.
 #[inline]
 pub(crate) unsafe fn combine(
     at: *mut u8,
@@ -41,8 +42,8 @@ pub(crate) unsafe fn combine(
 ///
 /// # Safety
 ///
-/// `operands.len()` bytes from `at` on are mapped window memory. The caller holds their stripes, or
-/// the CPU has transactions for what is done at once.
+/// `operands.len()` bytes from `at` on are mapped window memory. The CPU has transactions for what
+/// is done at once.
 #[inline(always)]
 unsafe fn combine_how(
     at: *mut u8,

@@ -58,8 +58,8 @@ struct Trials {
     tried: usize,
     /// Copies of the run.
     run: u32,
-    /// The one that was the fastest of the last trials, if it has to be of these, too; otherwise the
-    /// library's.
+    /// The one that was the fastest of the last trials, if it has to be of these, too; otherwise
+    /// the library's.
     winner: usize,
     /// Kernels that are still to be tried, before the pause.
     left: u32,

@@ -487,8 +487,9 @@ impl<'w> Span<'w> {
         Some(Self { at, len, ..self })
     }
 
-    /// Combines the span, whose stripes the caller holds, with operands of `basic` type as far as
-    /// that is possible in place; `result` takes what was there. Returns how many bytes that were.
+    /// Combines the span, whose stripes the caller holds or which it has alone, with operands of
+    /// `basic` type as far as that is possible in place; `result` takes what was there. Returns how
+    /// many bytes that were.
     #[inline]
     pub(crate) fn combine_fused(
         self,

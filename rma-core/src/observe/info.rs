@@ -220,10 +220,10 @@ impl Window {
         };
         let alone = if self.part.biased {
             "plain vectors, until another thread has come"
-        } else if self.device.is_ok() {
-            "as of several: a device does not look who is alone"
-        } else {
+        } else if !self.engine().transport.shared.fences_near() {
             "as of several: the system refuses what takes that back (membarrier)"
+        } else {
+            "as of several: a device does not look who is alone"
         };
         let rows: &[(&str, &str)] = match path {
             Path::LoadStore => &[

@@ -180,6 +180,8 @@ pub(crate) enum Status {
     Busy = 5,
     /// An element is not aligned in the target's memory; nothing was touched.
     Misaligned = 6,
+    /// The system refuses the target a fence of all ranks near it; nothing was touched.
+    Unfenced = 7,
 }
 
 impl Status {
@@ -326,8 +328,8 @@ mod tests {
     #[test]
     fn a_reply_says_how_the_target_fared() {
         let question = Head { slot: 5.into(), ..Head::new(Kind::Get, 3, 9) };
-        use Status::{Busy, Freed, HolderLeft, Malformed, Misaligned, Ok, OutOfRange};
-        for status in [Ok, OutOfRange, Freed, Malformed, HolderLeft, Busy, Misaligned] {
+        use Status::{Busy, Freed, HolderLeft, Malformed, Misaligned, Ok, OutOfRange, Unfenced};
+        for status in [Ok, OutOfRange, Freed, Malformed, HolderLeft, Busy, Misaligned, Unfenced] {
             let reply = question.reply(Kind::Data, status);
             assert_eq!((reply.kind(), reply.status()), (Some(Kind::Data), Some(status)));
             assert_eq!((reply.object, reply.tag, reply.slot), (3.into(), 9.into(), 5.into()));

@@ -1,16 +1,15 @@
 //! The target's side of the accumulate family.
 //!
 //! A handler cannot wait. A message whose stripe a rank holds, or whose part one combines alone at,
-//! is put off, and taken up again by
-//! the next progress of this rank; so are those that the same origin has sent since: where messages
-//! keep their order, an origin need not wait for an answer before it sends the next operation on
-//! the same bytes.
+//! is put off, and taken up again by the next progress of this rank; so are those that the same
+//! origin has sent since: where messages keep their order, an origin need not wait for an answer
+//! before it sends the next operation on the same bytes.
 use super::Serving;
 use crate::engine::{Cause, Engine};
 use crate::memory::{bias, stripe};
 use crate::protocol::credit::Credit;
 use crate::protocol::message::{Head, Kind, Status};
-use crate::rank::WorldRank;
+use crate::rank::{Rank, WorldRank};
 use crate::window::{Part, Windows};
 use core::ops::{Deref, DerefMut, Range};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -169,9 +168,12 @@ impl Engine {
     /// rank died with one is told to all, which ends the wait of the origin.
     fn has_left_with(&self, part: &Part, bytes: &Range<u64>) -> Option<WorldRank> {
         let block = part.block.get();
-        let holders = stripe::holders(block, bytes).chain(bias::holder(block));
-        let mut gone = holders.filter_map(|holder| part.comm.group().world_rank(holder));
-        gone.find(|holder| matches!(self.gone(*holder), Some(Cause::PeerLeft(_))))
+        let has_left = |holder: Rank| {
+            let holder = part.comm.group().world_rank(holder)?;
+            matches!(self.gone(holder), Some(Cause::PeerLeft(_))).then_some(holder)
+        };
+        let alone = || bias::holder(block).and_then(has_left).filter(|_| bias::is_busy(block));
+        stripe::holders(block, bytes).find_map(has_left).or_else(alone)
     }
 
     fn try_accumulate(&self, windows: &Windows, kind: Kind, head: &Head, body: &[u8]) -> Served {

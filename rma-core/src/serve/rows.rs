@@ -105,8 +105,8 @@ impl Part {
         let alone = match self.admit(self.block.get()) {
             Ok(Admission::Alone(alone)) => Some(alone),
             Ok(Admission::Shared) => None,
-            // It is put off, and the system asked again.
-            Ok(Admission::Busy) | Err(_) => return Ok(Combined::Busy(first..end)),
+            Ok(Admission::Busy) => return Ok(Combined::Busy(first..end)),
+            Err(_) => return Err(Status::Unfenced),
         };
         let integers = if alone.is_some() { Integers::ByLock } else { self.integers };
         let _locked = if alone.is_some() || integers.are_atomic(basic) {

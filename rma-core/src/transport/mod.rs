@@ -176,6 +176,13 @@ pub enum ImportError {
         /// Why, and what to do.
         why: &'static str,
     },
+    /// The system refuses a rank the fence of all ranks near it, without which it combines nothing
+    /// where another has combined alone.
+    #[error(
+        "the system refuses rank {0} a call that it let it make when it started, membarrier; \
+         allow that call, or refuse it before the job starts"
+    )]
+    Unfenced(WorldRank),
     /// The operating system refused.
     #[error("memory of rank {owner} cannot be reached: {call} failed (os error {errno})")]
     System {
@@ -514,7 +521,7 @@ pub unsafe trait Shared: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`ImportError::System`], of this rank.
+    /// [`ImportError::Unfenced`], of this rank.
     fn fence_near(&self) -> Result<(), ImportError>;
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct Loop {
     near: bool,
     /// Windows have a bias.
     pub(super) biased: AtomicBool,
+    /// Fences of all ranks so far; refused from `u64::MAX` on.
+    pub(super) fences: AtomicU64,
     /// Messages keep their order.
     pub(super) in_order: AtomicBool,
     /// Answers that were sent as such.
@@ -308,7 +310,9 @@ unsafe impl Shared for Loop {
         self.biased.load(Relaxed)
     }
     fn fence_near(&self) -> Result<(), ImportError> {
-        Ok(())
+        let more = |fences: u64| fences.checked_add(1);
+        let fences = self.fences.fetch_update(Relaxed, Relaxed, more);
+        fences.map(drop).map_err(|_| ImportError::Unfenced(WorldRank(0)))
     }
 }
 

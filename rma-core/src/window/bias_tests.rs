@@ -10,7 +10,7 @@ use crate::memory::control_block::ControlBlock;
 use crate::memory::stripe;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::{Rank, WorldRank};
-use crate::transport::PeerState;
+use crate::transport::{ImportError, PeerState};
 use crate::window::accumulate_tests::with_bias;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::Arc;
@@ -180,6 +180,8 @@ fn messages_are_put_off_while_the_holder_is_busy() {
         network.arrive(one.clone());
         engine.progress();
         assert_eq!((engine.retry_deferred(), window.local().load(0)), (0, Ok(0i64)));
+        assert_eq!((engine.retry_deferred(), engine.retry_deferred()), (0, 0));
+        assert_eq!(network.fences.load(Relaxed), 1, "one for all looks");
         block(&window).busy().store(0, Release);
         assert_eq!((engine.retry_deferred(), window.local().load(0)), (1, Ok(1i64)));
         assert_eq!(holder(&window), None);
@@ -196,6 +198,77 @@ fn messages_are_put_off_while_the_holder_is_busy() {
         assert_eq!(answers.len(), 1);
         assert_eq!((answers[0].status(), answers[0].offset), (Some(Status::HolderLeft), 1.into()));
         assert_eq!(window.local().load(0), Ok(1i64));
+    });
+}
+
+/// The system refuses what it let the rank do before: all say so, and nothing is combined. The
+/// holder itself needs no fence to share what it has no more.
+#[test]
+fn a_fence_that_is_refused_is_an_error() {
+    with_bias(true, |universe, network| {
+        let window = universe.world().window(8, 8).allocate().unwrap();
+        let epoch = window.lock_all().unwrap();
+        network.fences.store(u64::MAX, Relaxed);
+        let is_it = |error: RmaError| {
+            let refused = ImportError::Unfenced(WorldRank(0));
+            matches!(error, RmaError::Import { error, .. } if error == refused)
+        };
+        bias::hold_as(block(&window), OTHER, false);
+        assert!(is_it(epoch.accumulate(ME, 0, Op::Sum, &[1i64; 8]).unwrap_err()));
+        assert!(is_it(epoch.fetch_and_op(ME, 0, Op::Sum, 1i64).unwrap_err()));
+        let mut head = Head::new(Kind::Accumulate, window.id().0, 0);
+        (head.basic, head.op, head.length) = (BasicType::I64.to_wire(), Op::Sum as u8, 8.into());
+        let served = window.part.accumulate(Kind::Accumulate, &head, &[1; 8], 100);
+        assert_eq!(served.err(), Some(Status::Unfenced));
+        assert_eq!(window.local().load(0), Ok(0i64));
+        epoch.unlock().unwrap();
+        window.free().unwrap();
+    });
+}
+
+/// Integers that are combined by lock: the holder of a bias uses no atomics that others would not.
+#[test]
+fn integers_by_lock_are_combined_alone_by_no_atomics() {
+    with_bias(true, |universe, _| {
+        let window = universe.world().window(8, 8);
+        let window = window.hint("mpi_accumulate_granularity", "64").unwrap().allocate().unwrap();
+        let epoch = window.lock_all().unwrap();
+        let entry = window.targets.get(ME).unwrap();
+        for _ in 0..2 {
+            epoch.accumulate(ME, 0, Op::Sum, &[1i64; 8]).unwrap();
+            epoch.accumulate(ME, 0, Op::Sum, &[1i64]).unwrap();
+            assert!(!entry.takes_atomics() && !entry.takes_stripes());
+        }
+        thread::scope(|scope| {
+            scope.spawn(|| epoch.accumulate(ME, 0, Op::Sum, &[1i64]).unwrap());
+        });
+        epoch.accumulate(ME, 0, Op::Sum, &[1i64]).unwrap();
+        assert!(!entry.takes_atomics() && entry.takes_stripes());
+        assert_eq!(window.local().load(0), Ok(6i64));
+        epoch.unlock().unwrap();
+        window.free().unwrap();
+    });
+}
+
+/// The next window that has the block has a bias of its own.
+#[test]
+fn a_bias_ends_with_its_window() {
+    with_bias(true, |universe, _| {
+        let mut blocks = Vec::new();
+        for _ in 0..2 {
+            let window = universe.world().window(8, 8).allocate().unwrap();
+            blocks.push(block(&window).as_ptr());
+            let epoch = window.lock_all().unwrap();
+            epoch.accumulate(ME, 0, Op::Sum, &[1i64; 8]).unwrap();
+            assert_eq!(holder(&window), Some(ME));
+            thread::scope(|scope| {
+                scope.spawn(|| epoch.accumulate(ME, 0, Op::Sum, &[1i64; 8]).unwrap());
+            });
+            assert_eq!(holder(&window), None);
+            epoch.unlock().unwrap();
+            window.free().unwrap();
+        }
+        assert_eq!(blocks[0], blocks[1], "the same block");
     });
 }
 

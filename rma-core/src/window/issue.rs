@@ -6,6 +6,7 @@ use crate::engine::{Buffer, Cause, Expected, Failure, On, Pending, SlotId, Wait,
 use crate::error::RmaError;
 use crate::protocol::message::{Card, Head, Kind, Status};
 use crate::rank::{Rank, WorldRank};
+use crate::transport::ImportError;
 use core::cell::Cell;
 use std::sync::Arc;
 
@@ -262,6 +263,7 @@ impl Window {
                 Err(RmaError::NotAttached { window: self.id(), target, range: None })
             }
             Status::Misaligned => Err(RmaError::MisalignedThere { window: self.id(), target }),
+            Status::Unfenced => Err(self.import_failed(ImportError::Unfenced(by))),
             // The range was checked here against what the target said: it has another window now.
             Status::Freed
             | Status::OutOfRange

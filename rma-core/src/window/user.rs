@@ -106,7 +106,8 @@ impl RawPart {
     /// readable and writable, and no reference to them is used, because other ranks and threads of
     /// the library read and write them at any time. Code that looks at them meanwhile does so as
     /// for memory that other processes share: through volatile or atomic accesses, or a
-    /// [`View`](crate::View).
+    /// [`View`](crate::View). Atomic updates of its own are not among the operations of the
+    /// library, which may lose them while elements are combined.
     ///
     /// A call that makes no window of it leaves it as it was, unless the error is
     /// [`WindowError::Collective`](crate::WindowError::Collective): peers may have the window then.

@@ -346,7 +346,7 @@ mod tests {
         }
         for byte in [0, Kind::Card as u8 + 1, u8::MAX] {
             let mut bytes = Head::new(Kind::Put, 0, 0).as_bytes().to_vec();
-            (bytes[0], bytes[3]) = (byte, Status::Misaligned as u8 + 1);
+            (bytes[0], bytes[3]) = (byte, Status::Unfenced as u8 + 1);
             let (head, _) = Head::parse(&bytes).unwrap();
             assert_eq!((head.kind(), head.status()), (None, None));
         }

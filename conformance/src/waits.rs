@@ -62,15 +62,8 @@ impl Case {
 }
 
 /// Waits whose end is tested where a test can hold what they wait for: unit tests of the core.
-const ELSEWHERE: [&str; 7] = [
-    "bias",
-    "door",
-    "flush of another thread",
-    "flush of transfers",
-    "region",
-    "stripe",
-    "transfer",
-];
+const ELSEWHERE: [&str; 6] =
+    ["accumulate", "door", "flush of another thread", "flush of transfers", "region", "transfer"];
 
 /// Names of all waits.
 pub fn names() -> Vec<&'static str> {

@@ -30,10 +30,14 @@ pub(crate) fn token() -> u16 {
 pub(crate) fn take_token() -> Option<u16> {
     static NEXT: AtomicU16 = AtomicU16::new(TOKENS[0]);
     if token() == NO_TOKEN {
-        let next = |next| (next < TOKENS[1]).then_some(next + 1);
-        TOKEN.set(NEXT.fetch_update(Relaxed, Relaxed, next).ok()?);
+        TOKEN.set(next_token(&NEXT)?);
     }
     Some(token())
+}
+
+fn next_token(next: &AtomicU16) -> Option<u16> {
+    let more = |next| (next < TOKENS[1]).then_some(next + 1);
+    next.fetch_update(Relaxed, Relaxed, more).ok()
 }
 
 /// Of the calling thread.
@@ -56,5 +60,17 @@ pub(crate) fn pause(pauses: &mut u32) {
         core::hint::spin_loop();
     } else {
         std::thread::yield_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_end() {
+        let next = AtomicU16::new(TOKENS[1] - 1);
+        assert_eq!(next_token(&next), Some(TOKENS[1] - 1));
+        assert_eq!([next_token(&next), next_token(&next)], [None; 2], "not from the first again");
     }
 }

@@ -98,6 +98,14 @@ macro_rules! words {
     };
 }
 
-words! { core::sync::atomic::AtomicU32: u32, core::sync::atomic::AtomicU64: u64 }
+words! {
+    core::sync::atomic::AtomicU16: u16,
+    core::sync::atomic::AtomicU32: u32,
+    core::sync::atomic::AtomicU64: u64
+}
 #[cfg(loom)]
-words! { loom::sync::atomic::AtomicU32: u32, loom::sync::atomic::AtomicU64: u64 }
+words! {
+    loom::sync::atomic::AtomicU16: u16,
+    loom::sync::atomic::AtomicU32: u32,
+    loom::sync::atomic::AtomicU64: u64
+}

@@ -2,10 +2,10 @@
 use super::TARGET;
 use crate::Result;
 use crate::aligned::Aligned;
-use crate::bench::{Bench, row};
+use crate::bench::{Bench, Draft, row};
 use crate::measure::Work;
 use crate::raw::{HAS_ADD_F64, Raw};
-use rma::{LockAll, Op};
+use rma::{BasicElement, LockAll, Op};
 use std::hint::black_box;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -24,11 +24,15 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
         of_i64(bench, &epoch, &part)?;
         of_f64(bench, &epoch, &part)?;
         for bytes in SIZES {
-            reals(bench, &epoch, &part, ("accumulate f64 sum", bytes))?;
+            let draft = row("accumulate f64 sum").bytes(bytes);
+            let draft = if bytes == LARGE { draft.goal(GOAL_LARGE) } else { draft };
+            let simd = simd_loop(bytes, |operands: &[f64]| part.add_f64(operands));
+            arrays(bench, &epoch, (draft, bytes), 1.0, simd)?;
         }
         for bytes in SIZES {
-            let simd = Limit::SimdLoop;
-            integers(bench, &epoch, &part, ("accumulate i64 sum", bytes), simd)?;
+            let draft = row("accumulate i64 sum").bytes(bytes);
+            let simd = simd_loop(bytes, |operands: &[i64]| part.add_i64(operands));
+            arrays(bench, &epoch, (draft, bytes), 1, simd)?;
         }
         epoch.unlock()?;
     }
@@ -47,11 +51,15 @@ fn of_several(bench: &mut Bench<'_>) -> Result<()> {
     if bench.is_first() {
         let part = Raw::new(&bench.part(&window, TARGET)?);
         for bytes in [8].into_iter().chain(SIZES) {
-            let name = "accumulate i64 sum, several origins";
-            integers(bench, &epoch, &part, (name, bytes), Limit::FetchAddEach)?;
+            let draft = row("accumulate i64 sum, several origins").bytes(bytes);
+            let each = Some(("fetch_add each", |operands: &[i64]| add_each(&part, operands)));
+            arrays(bench, &epoch, (draft, bytes), 1, each)?;
         }
         for bytes in [8].into_iter().chain(SIZES) {
-            reals(bench, &epoch, &part, ("accumulate f64 sum, several origins", bytes))?;
+            let draft = row("accumulate f64 sum, several origins").bytes(bytes);
+            let draft = if bytes == LARGE { draft.goal(GOAL_LARGE) } else { draft };
+            let simd = simd_loop(bytes, |operands: &[f64]| part.add_f64(operands));
+            arrays(bench, &epoch, (draft, bytes), 1.0, simd)?;
         }
     }
     epoch.unlock()?;
@@ -69,8 +77,9 @@ fn by_lock(bench: &mut Bench<'_>) -> Result<()> {
     if bench.is_first() {
         let part = Raw::new(&bench.part(&window, TARGET)?);
         for bytes in [8].into_iter().chain(SIZES) {
-            let name = "accumulate i64 sum, by lock";
-            integers(bench, &epoch, &part, (name, bytes), Limit::SimdLoop)?;
+            let draft = row("accumulate i64 sum, by lock").bytes(bytes);
+            let simd = simd_loop(bytes, |operands: &[i64]| part.add_i64(operands));
+            arrays(bench, &epoch, (draft, bytes), 1, simd)?;
         }
     }
     epoch.unlock()?;
@@ -78,49 +87,41 @@ fn by_lock(bench: &mut Bench<'_>) -> Result<()> {
     Ok(window.free()?)
 }
 
-/// What arrays of integers are measured beside.
-#[derive(Clone, Copy)]
-enum Limit {
-    /// Without regard to others.
-    SimdLoop,
-    /// An atomic for each element.
-    FetchAddEach,
+/// What adds operands to the part without regard to others, where the machine has a loop for that.
+fn simd_loop<L>(bytes: usize, add: L) -> Option<(&'static str, L)> {
+    (HAS_ADD_F64 && bytes >= 64).then_some(("SIMD loop", add))
 }
 
-fn integers(
+/// Adds each operand to the part by an atomic.
+fn add_each(part: &Raw<'_>, operands: &[i64]) {
+    for (i, operand) in operands.iter().enumerate() {
+        part.word64(8 * i).fetch_add(operand.cast_unsigned(), SeqCst);
+    }
+}
+
+/// Sums of arrays of so many bytes, beside what adds such arrays otherwise.
+fn arrays<E: BasicElement>(
     bench: &mut Bench<'_>,
     epoch: &LockAll<'_>,
-    part: &Raw<'_>,
-    (name, bytes): (&'static str, usize),
-    limit: Limit,
+    (draft, bytes): (Draft, usize),
+    one: E,
+    beside: Option<(&'static str, impl Fn(&[E]))>,
 ) -> Result<()> {
-    let operands = Aligned::new(1i64, bytes / 8);
+    let operands = Aligned::new(one, bytes / size_of::<E>());
     let mut ours = |n| {
         for _ in 0..n {
             epoch.accumulate(TARGET, 0, Op::Sum, black_box(&operands[..]))?;
         }
         Ok(())
     };
+    let Some((name, add)) = beside else { return bench.alone(draft, &mut ours, &mut []) };
     let mut plain = |n| {
         for _ in 0..n {
-            part.add_i64(black_box(&operands));
+            add(black_box(&operands[..]));
         }
         Ok(())
     };
-    let mut each = |n| {
-        for _ in 0..n {
-            for (i, operand) in black_box(&operands).iter().enumerate() {
-                part.word64(8 * i).fetch_add(operand.cast_unsigned(), SeqCst);
-            }
-        }
-        Ok(())
-    };
-    let mut limits: [(&str, Work<'_>); 1] = match limit {
-        Limit::SimdLoop => [("SIMD loop", &mut plain)],
-        Limit::FetchAddEach => [("fetch_add each", &mut each)],
-    };
-    let has = matches!(limit, Limit::FetchAddEach) || HAS_ADD_F64 && bytes >= 64;
-    bench.alone(row(name).bytes(bytes), &mut ours, &mut limits[..usize::from(has)])
+    bench.alone(draft, &mut ours, &mut [(name, &mut plain)])
 }
 
 /// As [`run`], with the values before.
@@ -236,30 +237,4 @@ fn of_f64(bench: &mut Bench<'_>, epoch: &LockAll<'_>, part: &Raw<'_>) -> Result<
         },
         &mut [("compare_exchange", &mut add)],
     )
-}
-
-fn reals(
-    bench: &mut Bench<'_>,
-    epoch: &LockAll<'_>,
-    part: &Raw<'_>,
-    (name, bytes): (&'static str, usize),
-) -> Result<()> {
-    let operands = Aligned::new(1.0f64, bytes / 8);
-    let mut ours = |n| {
-        for _ in 0..n {
-            epoch.accumulate(TARGET, 0, Op::Sum, black_box(&operands[..]))?;
-        }
-        Ok(())
-    };
-    let mut plain = |n| {
-        for _ in 0..n {
-            part.add_f64(black_box(&operands));
-        }
-        Ok(())
-    };
-    let draft = row(name).bytes(bytes);
-    let draft = if bytes == LARGE { draft.goal(GOAL_LARGE) } else { draft };
-    let mut limits: [(&str, Work<'_>); 1] = [("SIMD loop", &mut plain)];
-    let limits = &mut limits[..usize::from(HAS_ADD_F64 && bytes >= 64)];
-    bench.alone(draft, &mut ours, limits)
 }

@@ -7,7 +7,7 @@ use crate::create::plan::{Plan, Wish};
 use crate::create::share::{ToldOfPart, peers};
 use crate::error::WindowError;
 use crate::memory::accumulate::Integers;
-use crate::memory::bias::known;
+use crate::memory::bias::Note;
 use crate::memory::target::Tables;
 use crate::object::{Flavor, WindowId};
 use crate::rank::Rank;
@@ -69,7 +69,7 @@ impl WindowBuilder<'_> {
             self.choose_combining(&mut part);
         }
         if !part.biased {
-            targets.set_bias_of_all(known::shared(part.integers));
+            targets.set_bias_of_all(Note::shared(part.integers));
         }
         let part = Arc::new(part);
         let window = Window {

@@ -7,6 +7,7 @@ use crate::error::RmaError;
 use crate::execute::FAR_APART;
 use crate::layout::{LayoutOf, PlacedLayout, Row, only_pair};
 use crate::memory::accumulate;
+use crate::memory::bias::Mechanism;
 use crate::memory::stripe::{self, STRIPE};
 use crate::memory::target::{Span, Table, Target};
 use crate::operation::{
@@ -180,13 +181,30 @@ impl Peer<'_> {
         origin: &[u8],
     ) -> Result<(), RmaError> {
         let peer = Peer::new(window, table, target);
-        if op != Op::NoOp && basic.has(op) {
-            if peer.combine_some(disp, (basic, op), origin, None).is_ok() {
-                return Ok(());
-            }
-            if let Some(place) = peer.near_place(disp, origin.len()) {
-                return window.combine(place, (basic, op), origin, None);
-            }
+        if op != Op::NoOp
+            && basic.has(op)
+            && peer.combine_some(disp, (basic, op), origin, None).is_ok()
+        {
+            return Ok(());
+        }
+        Self::accumulate_array_long::<TRIES>(window, table, (target, disp), (basic, op), origin)
+    }
+
+    /// Apart, so that what is done at once needs no room for an operation.
+    #[inline(never)]
+    fn accumulate_array_long<const TRIES: bool>(
+        window: &Window,
+        table: Table<'_>,
+        (target, disp): (Rank, u64),
+        (basic, op): (BasicType, Op),
+        origin: &[u8],
+    ) -> Result<(), RmaError> {
+        let peer = Peer::new(window, table, target);
+        if op != Op::NoOp
+            && basic.has(op)
+            && let Some(place) = peer.near_place(disp, origin.len())
+        {
+            return window.combine(place, (basic, op), origin, None);
         }
         let action = Action::Combine { op, basic: Some(basic), fetches: false };
         let combine = peer.operation((ACCUMULATE, action), disp, origin.len(), origin);
@@ -499,27 +517,24 @@ fn combine_near(
     result: Option<&mut [u8]>,
     (entry, rank): (&Target, Rank),
 ) -> Option<()> {
-    if row.len * row.count <= STRIPE
-        && let Some(_alone) = entry.try_alone(rank)
-    {
-        accumulate::row_under_lock(part, row, basic, op, operands, result);
-        return Some(());
+    match entry.mechanism(basic, rank)? {
+        Mechanism::Atomics => accumulate::row_by_atomics(part, row, basic, op, operands, result),
+        Mechanism::Alone(_alone) if row.len * row.count <= STRIPE => {
+            accumulate::row_under_lock(part, row, basic, op, operands, result);
+        }
+        Mechanism::Alone(_) => return None,
+        Mechanism::Stripes => {
+            let hull = row.hull();
+            let _held = if hull.start % STRIPE + (hull.end - hull.start) <= STRIPE {
+                stripe::try_one(entry.block()?, hull.start, rank)?
+            } else if row.count <= FAR_APART && row.len <= SHORT {
+                // All or none: no rank waits with a lock in hand.
+                stripe::try_range(entry.block()?, &hull, rank)?
+            } else {
+                return None;
+            };
+            accumulate::row_under_lock(part, row, basic, op, operands, result);
+        }
     }
-    if basic.is_atomic() && entry.takes_atomics_only() {
-        accumulate::row_by_atomics(part, row, basic, op, operands, result);
-        return Some(());
-    }
-    let hull = row.hull();
-    let _held = if !entry.takes_stripes() {
-        return None;
-    } else if hull.start % STRIPE + (hull.end - hull.start) <= STRIPE {
-        stripe::try_one(entry.block()?, hull.start, rank)?
-    } else if row.count <= FAR_APART && row.len <= SHORT {
-        // All or none: no rank waits with a lock in hand.
-        stripe::try_range(entry.block()?, &hull, rank)?
-    } else {
-        return None;
-    };
-    accumulate::row_under_lock(part, row, basic, op, operands, result);
     Some(())
 }

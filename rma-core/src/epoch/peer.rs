@@ -6,9 +6,9 @@ use crate::execute::Placed;
 use crate::integer::Integer;
 use crate::layout::{PlacedLayout, Row, Signature, only_pair};
 use crate::memory::accumulate::{self, Integers};
+use crate::memory::bias::Mechanism;
 use crate::memory::strided::Area;
-use crate::memory::stripe;
-use crate::memory::stripe::STRIPE;
+use crate::memory::stripe::{self, STRIPE};
 use crate::memory::target::{Span, Table, Target};
 use crate::operation::{Action, Displacement, Operation, Origin, OriginMut, Side, Sink, Spot};
 use crate::rank::Rank;
@@ -75,7 +75,11 @@ impl<'w> Peer<'w> {
     #[inline(always)]
     pub(super) fn near_atomic(&self, disp: u64, len: usize) -> Option<Span<'w>> {
         let entry = self.entry?;
-        entry.span(disp, len).filter(|_| entry.takes_atomics())
+        // First, while most registers are free.
+        if !entry.takes_atomics() {
+            return None;
+        }
+        entry.span(disp, len)
     }
 
     /// All of the part, and where in it a displacement is, if nothing stands in the way.
@@ -217,24 +221,24 @@ impl<'w> Peer<'w> {
     #[inline(always)]
     pub(super) fn combine_one<E: BasicElement>(&self, disp: u64, op: Op, operand: E) -> Option<E> {
         let entry = self.entry?;
-        let span = entry.span(disp, size_of::<E>())?;
         if E::BASIC.is_atomic() {
             // Otherwise it is not part of the caller's code.
-            return if entry.takes_atomics() { span.fetch_and_op(op, operand) } else { None };
+            return self.near_atomic(disp, size_of::<E>())?.fetch_and_op(op, operand);
         }
+        let (span, rank) = (entry.span(disp, size_of::<E>())?, self.window.rank());
         if !op.is_defined_on::<E>() || !span.is_aligned(E::BASIC.align()) {
             return None;
         }
-        if let Some(_alone) = entry.try_alone(self.window.rank()) {
-            return Some(accumulate::one_under_lock(span, op, operand));
+        match entry.mechanism(E::BASIC, rank)? {
+            Mechanism::Alone(_alone) => Some(accumulate::one_under_lock(span, op, operand)),
+            Mechanism::Atomics => span.fetch_and_op(op, operand),
+            Mechanism::Stripes => {
+                // There is a span, so the product does not overflow.
+                let offset = disp.wrapping_mul(u64::from(entry.disp_unit()));
+                let _held = stripe::try_one(entry.block()?, offset, rank)?;
+                Some(accumulate::one_under_lock(span, op, operand))
+            }
         }
-        if !entry.takes_stripes() {
-            return None;
-        }
-        // There is a span, so the product does not overflow.
-        let offset = disp.wrapping_mul(u64::from(entry.disp_unit()));
-        let _held = stripe::try_one(entry.block()?, offset, self.window.rank())?;
-        Some(accumulate::one_under_lock(span, op, operand))
     }
 
     /// As [`combine_one`](Self::combine_one), which found something in its way: that may be that
@@ -277,24 +281,25 @@ impl<'w> Peer<'w> {
             return Err(result);
         }
         let rank = self.window.rank();
-        if len as u64 <= STRIPE
-            && let Some(_alone) = entry.try_alone(rank)
-        {
-            accumulate::under_lock(span, basic, op, operands, result);
-            return Ok(());
+        match entry.mechanism(basic, rank) {
+            Some(Mechanism::Atomics) => {
+                accumulate::by_atomics(span, basic, op, operands, result);
+            }
+            Some(Mechanism::Alone(_alone)) if len as u64 <= STRIPE => {
+                accumulate::under_lock(span, basic, op, operands, result);
+            }
+            Some(Mechanism::Stripes) => {
+                // There is a span, so the product does not overflow.
+                let offset = disp.wrapping_mul(u64::from(entry.disp_unit()));
+                if offset % STRIPE + len as u64 > STRIPE {
+                    return Err(result);
+                }
+                let held = entry.block().and_then(|block| stripe::try_one(block, offset, rank));
+                let Some(_held) = held else { return Err(result) };
+                accumulate::under_lock(span, basic, op, operands, result);
+            }
+            _ => return Err(result),
         }
-        if basic.is_atomic() && entry.takes_atomics_only() {
-            accumulate::by_atomics(span, basic, op, operands, result);
-            return Ok(());
-        }
-        // There is a span, so the product does not overflow.
-        let offset = disp.wrapping_mul(u64::from(entry.disp_unit()));
-        if !entry.takes_stripes() || offset % STRIPE + len as u64 > STRIPE {
-            return Err(result);
-        }
-        let held = entry.block().and_then(|block| stripe::try_one(block, offset, rank));
-        let Some(_held) = held else { return Err(result) };
-        accumulate::under_lock(span, basic, op, operands, result);
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use crate::engine::{On, Wait};
 use crate::error::RmaError;
 use crate::layout::{Cursor, Row, next_planes, pack, unpack};
 use crate::memory::accumulate;
-use crate::memory::bias::{self, Admission, AloneIn};
+use crate::memory::bias::{self, Admission, AloneIn, Holder};
 use crate::memory::control_block::{ControlBlock, STRIPES};
 use crate::memory::strided::Area;
 use crate::memory::stripe::{self, HeldStripe, STRIPE};
@@ -224,7 +224,7 @@ impl Window {
         block: ControlBlock<'b>,
     ) -> Result<Option<AloneIn<'b>>, RmaError> {
         let entry = self.targets.get(target);
-        if !self.part.biased || entry.is_some_and(Target::takes_stripes) {
+        if !self.part.biased || entry.is_some_and(Target::is_shared) {
             return Ok(None);
         }
         let admission = self.part.admit(block);
@@ -232,55 +232,43 @@ impl Window {
             Admission::Alone(alone) => Some(alone),
             Admission::Shared => None,
             Admission::Busy => {
-                self.revoked(block)?;
+                let shared = || match self.part.admit(block) {
+                    Ok(Admission::Busy) => None,
+                    Ok(_) => Some(Ok(())),
+                    Err(error) => Some(Err(error)),
+                };
+                let shared = self.wait_for_holder(&|| bias::holder(block), shared)?;
+                shared.map_err(|error| self.import_failed(error))?;
                 None
             }
         };
-        self.targets.set_bias(target, bias::known(block, self.rank(), self.part.integers));
+        let note = bias::note(block, Holder::this(self.rank()), self.part.integers);
+        self.targets.set_bias(target, note);
         Ok(alone)
     }
 
-    /// Waits until the thread that combined alone, and may no more, is not in the middle of it.
+    /// Waits until `end`, which a `holder` keeps from: of a stripe, or of the part's bias.
     #[cold]
     #[inline(never)]
-    fn revoked(&self, block: ControlBlock<'_>) -> Result<(), RmaError> {
-        let holder = |_| self.group().world_rank(bias::holder(block)?);
+    fn wait_for_holder<T>(
+        &self,
+        holder: &dyn Fn() -> Option<Rank>,
+        end: impl FnMut() -> Option<T>,
+    ) -> Result<T, RmaError> {
+        let holder = |_| self.group().world_rank(holder()?);
         let on = On::Named(&holder);
         let wait = Wait { recheck: Some(stripe::RECHECK), ..self.wait_on("an accumulate", on) };
-        let shared = || match self.part.admit(block) {
-            Ok(Admission::Busy) => None,
-            Ok(_) => Some(Ok(())),
-            Err(error) => Some(Err(error)),
-        };
-        // wait: bias
-        let shared = self.engine().wait_until(wait, shared);
-        shared.map_err(|error| self.wait_failed(error))?.map_err(|error| self.import_failed(error))
+        // wait: accumulate
+        self.engine().wait_until(wait, end).map_err(|error| self.wait_failed(error))
     }
 
     #[inline]
     fn stripe<'b>(&self, block: ControlBlock<'b>, offset: u64) -> Result<HeldStripe<'b>, RmaError> {
-        match stripe::try_one(block, offset, self.rank()) {
-            Some(held) => Ok(held),
-            None => self.stripe_cold(block, offset),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn stripe_cold<'b>(
-        &self,
-        block: ControlBlock<'b>,
-        offset: u64,
-    ) -> Result<HeldStripe<'b>, RmaError> {
-        let holder = |_| {
-            let holder = stripe::holder(block, offset)?;
-            self.group().world_rank(holder)
-        };
-        let on = On::Named(&holder);
-        let wait = Wait { recheck: Some(stripe::RECHECK), ..self.wait_on("an accumulate", on) };
         let taken = || stripe::try_one(block, offset, self.rank());
-        // wait: stripe
-        self.engine().wait_until(wait, taken).map_err(|error| self.wait_failed(error))
+        match taken() {
+            Some(held) => Ok(held),
+            None => self.wait_for_holder(&|| stripe::holder(block, offset), taken),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use super::control_block::ControlBlock;
 use crate::rank::Rank;
 use crate::thread;
 use crate::word::Word;
+use core::sync::atomic::AtomicU16;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 /// What the [`word`](Biased::bias) says in its low bits: without any, no thread has come yet.
@@ -26,27 +27,98 @@ mod state {
     pub(super) const MASK: u64 = 7;
 }
 
-/// What [`Target`](super::target::Target) knows of the bias of a part; otherwise, the
-/// [token](thread::token) of the thread that holds it.
-pub(crate) mod known {
-    use super::Integers;
+/// What a rank may [note](Noted) of the bias of a part.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Note(u16);
 
-    pub(crate) const NOTHING: u16 = 3;
+impl Note {
+    pub(crate) const NOTHING: Self = Self(3);
     /// All combine, integers by atomics.
-    pub(crate) const SHARED: u16 = 1;
+    const SHARED: Self = Self(1);
     /// All combine, integers by lock.
-    pub(crate) const SHARED_BY_LOCK: u16 = 2;
+    const SHARED_BY_LOCK: Self = Self(2);
     /// Beside a token: integers are combined by lock as soon as the bias is revoked, and so not by
     /// atomics before.
-    pub(crate) const BY_LOCK: u16 = 1 << 15;
+    const BY_LOCK: u16 = 1 << 15;
 
     /// Of a part where all combine.
-    pub(crate) fn shared(integers: Integers) -> u16 {
+    pub(crate) fn shared(integers: Integers) -> Self {
         match integers {
-            Integers::ByAtomics => SHARED,
-            Integers::ByLock => SHARED_BY_LOCK,
+            Integers::ByAtomics => Self::SHARED,
+            Integers::ByLock => Self::SHARED_BY_LOCK,
         }
     }
+
+    /// A thread of this rank holds the bias.
+    fn held(by: Holder, integers: Integers) -> Self {
+        match integers {
+            Integers::ByAtomics => Self(by.token),
+            Integers::ByLock => Self(by.token | Self::BY_LOCK),
+        }
+    }
+}
+
+/// What threads of a rank have noted of the bias of a part, so that they need not look there.
+pub(crate) struct Noted<W: Word<Value = u16> = AtomicU16>(W);
+
+impl<W: Word<Value = u16> + From<u16>> From<Note> for Noted<W> {
+    fn from(note: Note) -> Self {
+        Self(W::from(note.0))
+    }
+}
+
+impl<W: Word<Value = u16>> Noted<W> {
+    pub(crate) fn set(&self, note: Note) {
+        // pairs with the Acquire load in `load`.
+        self.0.store(note.0, Release);
+    }
+
+    #[inline(always)]
+    fn load(&self) -> u16 {
+        // pairs with the Release store in `set`: what was combined alone is seen.
+        self.0.load(Acquire)
+    }
+
+    /// Whether the thread of this token may combine integers of 32 and 64 bits by atomics: as one
+    /// of all, or because what it does alone is its own.
+    #[inline(always)]
+    pub(crate) fn takes_atomics(&self, token: u16) -> bool {
+        let noted = self.load();
+        noted == token || noted == Note::SHARED.0
+    }
+
+    /// Whether all combine.
+    #[inline(always)]
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(Note(self.load()), Note::SHARED | Note::SHARED_BY_LOCK)
+    }
+
+    /// How a thread combines elements, of a type that is perhaps atomic, as far as that is noted.
+    #[inline(always)]
+    pub(crate) fn mechanism<B: Biased>(
+        &self,
+        is_atomic: bool,
+        me: Holder,
+        words: impl FnOnce() -> Option<B>,
+    ) -> Option<Mechanism<B>> {
+        match Note(self.load()) {
+            Note::SHARED if is_atomic => Some(Mechanism::Atomics),
+            Note::SHARED | Note::SHARED_BY_LOCK => Some(Mechanism::Stripes),
+            Note(noted) if noted & !Note::BY_LOCK == me.token => {
+                try_alone(words()?, me).map(Mechanism::Alone)
+            }
+            Note(_) => None,
+        }
+    }
+}
+
+/// How a thread combines elements of a part.
+pub(crate) enum Mechanism<B: Biased> {
+    Alone(Alone<B>),
+    /// One by one, as the machine does.
+    Atomics,
+    /// Under the locks of their stripes.
+    Stripes,
 }
 
 /// A thread of a rank, that may hold biases.
@@ -61,6 +133,11 @@ impl Holder {
     #[inline(always)]
     pub(crate) fn this(rank: Rank) -> Self {
         Self { rank, token: thread::token() }
+    }
+
+    /// This thread, with a token that it has from now on; `None` if all are given out.
+    pub(crate) fn enter(rank: Rank) -> Option<Self> {
+        thread::take_token().map(|token| Self { rank, token })
     }
 
     #[inline(always)]
@@ -141,15 +218,15 @@ pub(crate) enum Admission<B: Biased> {
     Busy,
 }
 
-/// Comes to a part to combine elements: takes the bias if no thread has come before, and revokes
-/// that of another. `fence_all` has all threads of ranks that are near pass a fence.
+/// Comes to a part to combine elements: takes the bias if no thread has come before, unless this
+/// one may hold none, and revokes that of another. `fence_all` has all threads of ranks that are
+/// near pass a fence.
 #[cold]
 pub(crate) fn admit<B: Biased, E>(
     words: B,
-    rank: Rank,
+    me: Option<Holder>,
     fence_all: impl Fn() -> Result<(), E>,
 ) -> Result<Admission<B>, E> {
-    let me = thread::take_token().map(|token| Holder { rank, token });
     // pairs with the Release exchanges below: what was combined alone is seen.
     let mut seen = words.bias().load(Acquire);
     loop {
@@ -199,17 +276,14 @@ pub(crate) fn is_busy(words: impl Biased) -> bool {
     words.busy().load(Acquire) != 0
 }
 
-/// What an origin may note of a part: whether all combine there, or this thread holds the bias.
-pub(crate) fn known(words: impl Biased, rank: Rank, integers: Integers) -> u16 {
+/// What a thread may note of a part: whether all combine there, or it holds the bias.
+pub(crate) fn note(words: impl Biased, me: Holder, integers: Integers) -> Note {
     // pairs with the Release exchanges in `admit`.
-    let (word, me) = (words.bias().load(Acquire), Holder::this(rank));
-    match (word & state::MASK, integers) {
-        (state::SHARED, _) => known::shared(integers),
-        (state::HELD, Integers::ByAtomics) if word == me.word(state::HELD) => me.token,
-        (state::HELD, Integers::ByLock) if word == me.word(state::HELD) => {
-            me.token | known::BY_LOCK
-        }
-        _ => known::NOTHING,
+    let word = words.bias().load(Acquire);
+    match word & state::MASK {
+        state::SHARED => Note::shared(integers),
+        state::HELD if word == me.word(state::HELD) => Note::held(me, integers),
+        _ => Note::NOTHING,
     }
 }
 

@@ -7,7 +7,7 @@ use super::copy::{self, CellBounds};
 use super::{atomic, fused, stores};
 use crate::element::{AtomicElement, BasicElement, BasicType, Op};
 use crate::layout::Row;
-use crate::memory::bias::{self, AloneIn, Holder, known};
+use crate::memory::bias::{Holder, Mechanism, Note, Noted};
 use crate::memory::control_block::ControlBlock;
 use crate::rank::Rank;
 use crate::thread;
@@ -33,8 +33,7 @@ pub(crate) struct Target {
     disp_unit: u32,
     /// How this rank may operate on the target; see [`held`].
     held: AtomicU16,
-    /// What this rank knows of the part's [bias](super::bias); see [`known`].
-    bias: AtomicU16,
+    bias: Noted,
 }
 
 const _: () = assert!(size_of::<Target>() == 32);
@@ -223,20 +222,16 @@ impl Tables {
         }
     }
 
-    /// Notes what is [known] of the bias of a target's part.
-    pub(crate) fn set_bias(&self, target: Rank, bias: u16) {
-        for targets in [&self.all, &self.started, &self.locked] {
-            if let Some(entry) = targets.get(target) {
-                // pairs with the Acquire load in `bias`.
-                entry.bias.store(bias, Release);
-            }
-        }
+    /// Notes what is known of the bias of a target's part.
+    pub(crate) fn set_bias(&self, target: Rank, note: Note) {
+        let tables = [&self.all, &self.started, &self.locked].into_iter();
+        tables.filter_map(|it| it.get(target)).for_each(|entry| entry.bias.set(note));
     }
 
     /// As [`set_bias`](Self::set_bias), of all parts, before there is an epoch.
-    pub(crate) fn set_bias_of_all(&self, bias: u16) {
-        let entries = [&self.all, &self.started, &self.locked].into_iter().flat_map(|it| it.iter());
-        entries.for_each(|entry| entry.bias.store(bias, Release));
+    pub(crate) fn set_bias_of_all(&self, note: Note) {
+        let tables = [&self.all, &self.started, &self.locked].into_iter();
+        tables.flat_map(Targets::iter).for_each(|entry| entry.bias.set(note));
     }
 
     /// For the guard of an epoch.
@@ -302,7 +297,7 @@ impl Target {
     fn new(limit: u64, disp_unit: u32, held: u16) -> Self {
         let (base, block) = (AtomicPtr::default(), AtomicPtr::default());
         let (limit, held) = (AtomicU64::new(limit), AtomicU16::new(held));
-        Self { limit, base, block, disp_unit, held, bias: AtomicU16::new(known::NOTHING) }
+        Self { limit, base, block, disp_unit, held, bias: Note::NOTHING.into() }
     }
 
     /// What is first in a table, and no target: how many entries follow, the rank of the first, and
@@ -377,39 +372,27 @@ impl Target {
         self.held.compare_exchange(held::NOT, held, SeqCst, Relaxed).is_ok()
     }
 
-    #[inline(always)]
-    fn bias(&self) -> u16 {
-        // pairs with the Release stores of `set_bias`: what was combined alone is seen.
-        self.bias.load(Acquire)
-    }
-
     /// Whether this thread may combine integers of 32 and 64 bits by atomics, and need not look at
     /// the part's bias for that.
     #[inline(always)]
     pub(crate) fn takes_atomics(&self) -> bool {
-        let bias = self.bias();
-        bias == known::SHARED || bias == thread::token()
+        self.bias.takes_atomics(thread::token())
     }
 
-    /// As [`takes_atomics`](Self::takes_atomics), of elements under the locks of stripes.
+    /// Whether all are known to combine elements of the part.
     #[inline(always)]
-    pub(crate) fn takes_stripes(&self) -> bool {
-        matches!(self.bias(), known::SHARED | known::SHARED_BY_LOCK)
+    pub(crate) fn is_shared(&self) -> bool {
+        self.bias.is_shared()
     }
 
-    /// Whether all combine integers of 32 and 64 bits by atomics, arrays too.
+    /// How this thread of `rank` combines elements of `basic` type, if nothing stands in the way.
     #[inline(always)]
-    pub(crate) fn takes_atomics_only(&self) -> bool {
-        self.bias() == known::SHARED
-    }
-
-    /// Combines alone, if this thread of `rank` holds the part's bias.
-    #[inline(always)]
-    pub(crate) fn try_alone(&self, rank: Rank) -> Option<AloneIn<'_>> {
-        if self.bias() & !known::BY_LOCK != thread::token() {
-            return None;
-        }
-        bias::try_alone(self.block()?, Holder::this(rank))
+    pub(crate) fn mechanism(
+        &self,
+        basic: BasicType,
+        rank: Rank,
+    ) -> Option<Mechanism<ControlBlock<'_>>> {
+        self.bias.mechanism(basic.is_atomic(), Holder::this(rank), || self.block())
     }
 
     /// `len` bytes at `disp`, if they lie inside the part and it is mapped.

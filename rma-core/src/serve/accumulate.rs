@@ -164,9 +164,9 @@ impl Engine {
     }
 
     /// A rank that has left holding a stripe of these bytes, or in the middle of combining alone,
-    /// and will never give it back. That a
-    /// rank died with one is told to all, which ends the wait of the origin.
-    fn has_left_with(&self, part: &Part, bytes: &Range<u64>) -> Option<WorldRank> {
+    /// and will never give it back. That a rank died with one is told to all, which ends the wait
+    /// of the origin.
+    pub(crate) fn has_left_with(&self, part: &Part, bytes: &Range<u64>) -> Option<WorldRank> {
         let block = part.block.get();
         let has_left = |holder: Rank| {
             let holder = part.comm.group().world_rank(holder)?;

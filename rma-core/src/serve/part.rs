@@ -1,7 +1,7 @@
 //! This rank's own part, as messages reach it.
 #![allow(unsafe_code)]
 
-use crate::memory::bias::{self, Admission};
+use crate::memory::bias::{self, Admission, Holder};
 use crate::memory::control_block::ControlBlock;
 use crate::memory::directory::Pin;
 use crate::memory::target::Span;
@@ -25,7 +25,7 @@ impl Part {
             return Ok(Admission::Shared);
         }
         let fence_near = || self.comm.inner.engine.transport.shared.fence_near();
-        bias::admit(block, self.comm.rank(), fence_near)
+        bias::admit(block, Holder::enter(self.comm.rank()), fence_near)
     }
 
     /// `len` bytes at `offset` of this rank's own part; in a dynamic window, at an address.

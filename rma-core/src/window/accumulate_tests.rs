@@ -5,6 +5,7 @@
 use super::Window;
 use crate::config::Config;
 use crate::element::{BasicType, Element, Op};
+use crate::engine::Engine;
 use crate::error::RmaError;
 use crate::group::Group;
 use crate::layout::{Layout, Row};
@@ -417,6 +418,24 @@ fn with_window(count: usize, test: impl FnOnce(&Window)) {
     });
 }
 
+/// Calls `operation`, and `give_back` once this rank has gone to sleep in it.
+pub(super) fn asleep_in<R>(
+    engine: &Engine,
+    give_back: impl FnOnce() + Send,
+    operation: impl FnOnce() -> R,
+) -> R {
+    thread::scope(|scope| {
+        let parked = engine.counters.parked();
+        scope.spawn(move || {
+            while engine.counters.parked() == parked {
+                thread::yield_now();
+            }
+            give_back();
+        });
+        operation()
+    })
+}
+
 fn load<E: Element, const N: usize>(window: &Window) -> [E; N] {
     let mut values: [E; N] = [Zeroable::zeroed(); N];
     window.local().read(0, &mut values).unwrap();
@@ -549,20 +568,10 @@ fn waits_end_when_the_stripe_is_given_back() {
     with_window(2, |window| {
         let (engine, stripe) = (window.engine(), window.part.block.get().stripe(0));
         let epoch = window.lock_all().unwrap();
-        // Gives the stripe back when this rank has gone to sleep at least once.
         let while_held = |operation: &dyn Fn() -> f32| {
-            thread::scope(|scope| {
-                stripe.store(8, Relaxed);
-                let parked = engine.counters.parked();
-                scope.spawn(move || {
-                    while engine.counters.parked() == parked {
-                        thread::yield_now();
-                    }
-                    // pairs with the Acquire exchange in `stripe::try_one`.
-                    stripe.store(0, Release);
-                });
-                operation()
-            })
+            stripe.store(8, Relaxed);
+            // pairs with the Acquire exchange in `stripe::try_one`.
+            asleep_in(engine, || stripe.store(0, Release), operation)
         };
         let far = || epoch.fetch_and_op(ME, 0, Op::Sum, 2.0f32).unwrap();
         assert_eq!(while_held(&far), 0.0);

@@ -2,16 +2,17 @@
 use super::Window;
 use crate::element::{BasicType, Op};
 use crate::engine::Engine;
+use crate::epoch::LockAll;
 use crate::error::RmaError;
 use crate::group::Group;
 use crate::layout::Layout;
-use crate::memory::bias::{self, Admission};
+use crate::memory::bias::{self, Admission, Note};
 use crate::memory::control_block::ControlBlock;
 use crate::memory::stripe;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::{Rank, WorldRank};
 use crate::transport::{ImportError, PeerState};
-use crate::window::accumulate_tests::with_bias;
+use crate::window::accumulate_tests::{Loop, asleep_in, with_bias};
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::Arc;
 use std::thread;
@@ -28,6 +29,23 @@ fn holder(window: &Window) -> Option<Rank> {
     bias::holder(block(window))
 }
 
+/// Calls `test` in an epoch of a window of one part; `near`: not by messages.
+fn with_epoch(near: bool, test: impl FnOnce(&Window, &LockAll<'_>, &Loop)) {
+    with_bias(near, |universe, network| {
+        let window = universe.world().window(4096, 8).allocate().unwrap();
+        let epoch = window.lock_all().unwrap();
+        test(&window, &epoch, network);
+        epoch.unlock().unwrap();
+        window.free().unwrap();
+    });
+}
+
+fn in_another_thread(act: impl FnOnce() + Send) {
+    thread::scope(|scope| {
+        scope.spawn(act);
+    });
+}
+
 /// Of two ranks, as far as this one's part knows.
 fn as_one_of_two(engine: &Engine, window: &mut Window) {
     engine.own_windows().remove(window.id());
@@ -38,11 +56,9 @@ fn as_one_of_two(engine: &Engine, window: &mut Window) {
 
 #[test]
 fn what_one_thread_combines_takes_no_lock() {
-    with_bias(true, |universe, _| {
-        let window = universe.world().window(4096, 8).allocate().unwrap();
-        let epoch = window.lock_all().unwrap();
+    with_epoch(true, |window, epoch, _| {
         // Nothing that is done alone asks for one.
-        let all = stripe::try_range(block(&window), &(0..1 << 20), OTHER).unwrap();
+        let all = stripe::try_range(block(window), &(0..1 << 20), OTHER).unwrap();
         let at = |disp: u64| window.local().load::<i64>(disp).unwrap();
         let many = vec![1i64; if cfg!(miri) { 30 } else { 3000 }];
         for _ in 0..2 {
@@ -52,7 +68,7 @@ fn what_one_thread_combines_takes_no_lock() {
             // Longer than a stripe.
             epoch.accumulate(ME, 1000, Op::Sum, &many).unwrap();
         }
-        assert_eq!(holder(&window), Some(ME));
+        assert_eq!(holder(window), Some(ME));
         assert_eq!(epoch.fetch_and_op(ME, 1, Op::Sum, 5i64), Ok(4));
         assert_eq!(epoch.compare_and_swap(ME, 2, 6i64, 7), Ok(6));
         assert_eq!(window.local().fetch_and_op(3, Op::Sum, 1i64), Ok(8));
@@ -60,8 +76,6 @@ fn what_one_thread_combines_takes_no_lock() {
         assert_eq!(window.local().load::<f64>(16), Ok(3.0));
         assert_eq!(window.local().load::<f64>(30), Ok(1.0));
         drop(all);
-        epoch.unlock().unwrap();
-        window.free().unwrap();
     });
 }
 
@@ -73,9 +87,7 @@ fn another_thread_of_the_rank_is_another_holder() {
         let epoch = window.lock_all().unwrap();
         epoch.accumulate(ME, 0, Op::Sum, &[1i64; 8]).unwrap();
         assert_eq!(holder(&window), Some(ME));
-        thread::scope(|scope| {
-            scope.spawn(|| epoch.accumulate(ME, 0, Op::Sum, &[1i64; 8]).unwrap());
-        });
+        in_another_thread(|| epoch.accumulate(ME, 0, Op::Sum, &[1i64; 8]).unwrap());
         assert_eq!(holder(&window), None);
         epoch.accumulate(ME, 0, Op::Sum, &[1i64; 8]).unwrap();
         epoch.accumulate(ME, 0, Op::Sum, &[1i64]).unwrap();
@@ -93,25 +105,13 @@ fn another_thread_of_the_rank_is_another_holder() {
 /// Every call waits for a holder that is in the middle of something, and wakes up by itself.
 #[test]
 fn a_wait_for_the_holder_ends_when_it_is_done() {
-    with_bias(true, |universe, _| {
-        let window = universe.world().window(8, 8).allocate().unwrap();
-        let engine = window.engine();
-        let epoch = window.lock_all().unwrap();
+    with_epoch(true, |window, epoch, _| {
         let while_busy = |operation: &dyn Fn() -> i64| {
-            bias::hold_as(block(&window), OTHER, true);
-            window.targets.set_bias(ME, bias::known::NOTHING);
-            let busy = block(&window).busy();
-            thread::scope(|scope| {
-                let parked = engine.counters.parked();
-                scope.spawn(move || {
-                    while engine.counters.parked() == parked {
-                        thread::yield_now();
-                    }
-                    // pairs with the Acquire load in `bias::admit`.
-                    busy.store(0, Release);
-                });
-                operation()
-            })
+            bias::hold_as(block(window), OTHER, true);
+            window.targets.set_bias(ME, Note::NOTHING);
+            let busy = block(window).busy();
+            // pairs with the Acquire load in `bias::admit`.
+            asleep_in(window.engine(), || busy.store(0, Release), operation)
         };
         assert_eq!(while_busy(&|| epoch.fetch_and_op(ME, 0, Op::Sum, 2i64).unwrap()), 0);
         assert_eq!(while_busy(&|| epoch.compare_and_swap(ME, 0, 2i64, 3).unwrap()), 2);
@@ -132,9 +132,7 @@ fn a_wait_for_the_holder_ends_when_it_is_done() {
         assert_eq!(while_busy(&column), 1);
         assert_eq!(window.local().load(0), Ok(6i64));
         assert_eq!(window.local().load(4), Ok(2i64));
-        assert_eq!(holder(&window), None);
-        epoch.unlock().unwrap();
-        window.free().unwrap();
+        assert_eq!(holder(window), None);
     });
 }
 
@@ -203,19 +201,53 @@ fn messages_are_put_off_while_the_holder_is_busy() {
     });
 }
 
+/// The holder is done and leaves after a message has found it busy: nothing is kept for ever, so
+/// the message is put off once more, and then done.
+#[test]
+fn a_holder_that_was_done_before_it_left_keeps_nothing() {
+    with_bias(false, |universe, network| {
+        let mut window = universe.world().window(1, 8).allocate().unwrap();
+        let engine = universe.engine();
+        as_one_of_two(engine, &mut window);
+        bias::hold_as(block(&window), OTHER, true);
+        assert!(matches!(window.part.admit(block(&window)), Ok(Admission::Busy)));
+        let left = || engine.has_left_with(&window.part, &(0..8));
+        assert_eq!(left(), None, "it is there");
+        network.set_state(WorldRank(OTHER.0), PeerState::Departed);
+        assert_eq!(left(), Some(WorldRank(OTHER.0)));
+        block(&window).busy().store(0, Release);
+        assert_eq!(left(), None);
+        assert!(matches!(window.part.admit(block(&window)), Ok(Admission::Shared)));
+    });
+}
+
+/// A thread for which there is no token takes no bias, and revokes that of another.
+#[test]
+fn a_thread_without_a_token_is_never_alone() {
+    with_epoch(true, |window, epoch, network| {
+        let fence_all = || network.fences.fetch_add(1, Relaxed);
+        let admit = || bias::admit(block(window), None, || Ok::<_, ()>(_ = fence_all()));
+        epoch.accumulate(ME, 0, Op::Sum, &[1i64; 8]).unwrap();
+        assert_eq!(holder(window), Some(ME));
+        assert!(matches!(admit(), Ok(Admission::Shared)));
+        assert_eq!((holder(window), network.fences.load(Relaxed)), (None, 1));
+        block(window).bias().store(0, Relaxed);
+        assert!(matches!(admit(), Ok(Admission::Shared)), "the first to come");
+        assert_eq!((holder(window), network.fences.load(Relaxed)), (None, 1));
+    });
+}
+
 /// The system refuses what it let the rank do before: all say so, and nothing is combined. The
 /// holder itself needs no fence to share what it has no more.
 #[test]
 fn a_fence_that_is_refused_is_an_error() {
-    with_bias(true, |universe, network| {
-        let window = universe.world().window(8, 8).allocate().unwrap();
-        let epoch = window.lock_all().unwrap();
+    with_epoch(true, |window, epoch, network| {
         network.fences.store(u64::MAX, Relaxed);
         let is_it = |error: RmaError| {
             let refused = ImportError::Unfenced(WorldRank(0));
             matches!(error, RmaError::Import { error, .. } if error == refused)
         };
-        bias::hold_as(block(&window), OTHER, false);
+        bias::hold_as(block(window), OTHER, false);
         assert!(is_it(epoch.accumulate(ME, 0, Op::Sum, &[1i64; 8]).unwrap_err()));
         assert!(is_it(epoch.fetch_and_op(ME, 0, Op::Sum, 1i64).unwrap_err()));
         let mut head = Head::new(Kind::Accumulate, window.id().0, 0);
@@ -223,8 +255,6 @@ fn a_fence_that_is_refused_is_an_error() {
         let served = window.part.accumulate(Kind::Accumulate, &head, &[1; 8], 100);
         assert_eq!(served.err(), Some(Status::Unfenced));
         assert_eq!(window.local().load(0), Ok(0i64));
-        epoch.unlock().unwrap();
-        window.free().unwrap();
     });
 }
 
@@ -239,13 +269,11 @@ fn integers_by_lock_are_combined_alone_by_no_atomics() {
         for _ in 0..2 {
             epoch.accumulate(ME, 0, Op::Sum, &[1i64; 8]).unwrap();
             epoch.accumulate(ME, 0, Op::Sum, &[1i64]).unwrap();
-            assert!(!entry.takes_atomics() && !entry.takes_stripes());
+            assert!(!entry.takes_atomics() && !entry.is_shared());
         }
-        thread::scope(|scope| {
-            scope.spawn(|| epoch.accumulate(ME, 0, Op::Sum, &[1i64]).unwrap());
-        });
+        in_another_thread(|| epoch.accumulate(ME, 0, Op::Sum, &[1i64]).unwrap());
         epoch.accumulate(ME, 0, Op::Sum, &[1i64]).unwrap();
-        assert!(!entry.takes_atomics() && entry.takes_stripes());
+        assert!(!entry.takes_atomics() && entry.is_shared());
         assert_eq!(window.local().load(0), Ok(6i64));
         epoch.unlock().unwrap();
         window.free().unwrap();
@@ -263,9 +291,7 @@ fn a_bias_ends_with_its_window() {
             let epoch = window.lock_all().unwrap();
             epoch.accumulate(ME, 0, Op::Sum, &[1i64; 8]).unwrap();
             assert_eq!(holder(&window), Some(ME));
-            thread::scope(|scope| {
-                scope.spawn(|| epoch.accumulate(ME, 0, Op::Sum, &[1i64; 8]).unwrap());
-            });
+            in_another_thread(|| epoch.accumulate(ME, 0, Op::Sum, &[1i64; 8]).unwrap());
             assert_eq!(holder(&window), None);
             epoch.unlock().unwrap();
             window.free().unwrap();
@@ -277,21 +303,17 @@ fn a_bias_ends_with_its_window() {
 /// What ranks do by messages, the thread that is handed them combines alone, too.
 #[test]
 fn messages_are_combined_alone() {
-    with_bias(false, |universe, _| {
-        let window = universe.world().window(64, 8).allocate().unwrap();
-        let all = stripe::try_range(block(&window), &(0..1 << 20), OTHER).unwrap();
-        let epoch = window.lock_all().unwrap();
+    with_epoch(false, |window, epoch, _| {
+        let all = stripe::try_range(block(window), &(0..1 << 20), OTHER).unwrap();
         epoch.accumulate(ME, 0, Op::Sum, &[1.5f64; 20]).unwrap();
         assert_eq!(epoch.fetch_and_op(ME, 30, Op::Sum, 2i64), Ok(0));
         assert_eq!(epoch.compare_and_swap(ME, 30, 2i64, 5), Ok(2));
         epoch.flush_all().unwrap();
         assert_eq!(window.local().load(19), Ok(1.5f64));
         assert_eq!(window.local().load(30), Ok(5i64));
-        assert_eq!(holder(&window), Some(ME));
-        assert_eq!(block(&window).busy().load(Relaxed), 0);
+        assert_eq!(holder(window), Some(ME));
+        assert_eq!(block(window).busy().load(Relaxed), 0);
         drop(all);
-        epoch.unlock().unwrap();
-        window.free().unwrap();
     });
 }
 
@@ -307,7 +329,7 @@ fn where_none_may_revoke_all_combine() {
         assert!(window.explain().contains("membarrier"), "{}", window.explain());
         let held = stripe::try_one(block(&window), 0, OTHER).unwrap();
         let entry = window.targets.get(ME).unwrap();
-        assert!(entry.takes_stripes() && entry.takes_atomics());
+        assert!(entry.is_shared() && entry.takes_atomics());
         drop(held);
         epoch.unlock().unwrap();
         window.free().unwrap();

@@ -81,7 +81,7 @@ pub fn extremes_and_bits(universe: &Universe) {
 }
 
 /// One rank combines arrays alone until the others come, at some moment in the middle of that, with
-/// arrays and elements: nothing is lost. S-H4 S-H5
+/// arrays and elements, and then all combine both in turn: nothing is lost. S-H4 S-H5
 pub fn others_come(universe: &Universe) {
     let len = if cfg!(miri) { 5u64 } else { 1000 };
     let world = universe.world();
@@ -105,6 +105,12 @@ pub fn others_come(universe: &Universe) {
             epoch.accumulate(Rank(0), 0, Op::Sum, &integers).unwrap();
             epoch.accumulate(Rank(0), len, Op::Sum, &reals).unwrap();
         }
+        // As many elements as all arrays have earned, and as few as those of one.
+        let singles = if round % 10 == 9 { 1_200 } else { round % 3 * 40 };
+        for _ in 0..singles {
+            epoch.fetch_and_op(Rank(0), len - 1, Op::Sum, 1i64).unwrap();
+        }
+        epoch.accumulate(Rank(0), 0, Op::Sum, &integers).unwrap();
         epoch.unlock().unwrap();
         world.barrier().unwrap();
         if me == 0 {
@@ -112,10 +118,11 @@ pub fn others_come(universe: &Universe) {
             window.local().read(0, &mut sums).unwrap();
             window.local().read(len, &mut real_sums).unwrap();
             let of_all = adds + 2 * (size - 1);
-            let sum = |at: usize| if at as u64 == len - 1 { of_all + size - 1 } else { of_all };
-            let lost = (0..len as usize).find(|at| sums[*at] != sum(*at) as i64);
+            let sum = |at: usize, last: u64| of_all + if at as u64 == len - 1 { last } else { 0 };
+            let of_integers = |at| size + sum(at, size - 1 + singles * size);
+            let lost = (0..len as usize).find(|at| sums[*at] != of_integers(*at) as i64);
             assert_eq!(lost, None, "an integer of round {round}");
-            let lost = (0..len as usize).find(|at| real_sums[*at] != sum(*at) as f64);
+            let lost = (0..len as usize).find(|at| real_sums[*at] != sum(*at, size - 1) as f64);
             assert_eq!(lost, None, "a real number of round {round}");
         }
         window.free().unwrap();

@@ -44,23 +44,48 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
 
 /// Where the target has combined elements of its part before: no thread is alone there.
 fn of_several(bench: &mut Bench<'_>) -> Result<()> {
-    let window = bench.world().window(LARGE / 8, 8).allocate()?;
-    let epoch = window.lock_all()?;
-    epoch.accumulate(TARGET, 0, Op::Sum, &[0i64])?;
-    bench.world().barrier()?;
-    if bench.is_first() {
-        let part = Raw::new(&bench.part(&window, TARGET)?);
-        for bytes in [8].into_iter().chain(SIZES) {
+    let each = |part: &Raw<'_>, operands: &[i64]| add_each(part, operands);
+    let begun = [0i64; 64];
+    several(bench, &begun[..1], |bench, epoch, part| {
+        let name = "accumulate i64 sum, several origins";
+        let limit = Some(("fetch_add each", |operands: &[i64]| each(part, operands)));
+        arrays(bench, epoch, (row(name).bytes(8), 8), 1, limit)?;
+        // Which by now have ended the locks of arrays.
+        let name = "accumulate i64 sum, several origins, after single elements";
+        let limit = Some(("fetch_add each", |operands: &[i64]| each(part, operands)));
+        arrays(bench, epoch, (row(name).bytes(8 << 10), 8 << 10), 1, limit)
+    })?;
+    several(bench, &begun, |bench, epoch, part| {
+        for bytes in SIZES {
             let draft = row("accumulate i64 sum, several origins").bytes(bytes);
-            let each = Some(("fetch_add each", |operands: &[i64]| add_each(&part, operands)));
-            arrays(bench, &epoch, (draft, bytes), 1, each)?;
+            let simd = simd_loop(bytes, |operands: &[i64]| part.add_i64(operands));
+            arrays(bench, epoch, (draft, bytes), 1, simd)?;
         }
         for bytes in [8].into_iter().chain(SIZES) {
             let draft = row("accumulate f64 sum, several origins").bytes(bytes);
             let draft = if bytes == LARGE { draft.goal(GOAL_LARGE) } else { draft };
             let simd = simd_loop(bytes, |operands: &[f64]| part.add_f64(operands));
-            arrays(bench, &epoch, (draft, bytes), 1.0, simd)?;
+            arrays(bench, epoch, (draft, bytes), 1.0, simd)?;
         }
+        Ok(())
+    })
+}
+
+/// Has the first rank measure in a window in which all ranks have combined `begun`.
+fn several(
+    bench: &mut Bench<'_>,
+    begun: &[i64],
+    measure: impl FnOnce(&mut Bench<'_>, &LockAll<'_>, &Raw<'_>) -> Result<()>,
+) -> Result<()> {
+    let window = bench.world().window(LARGE / 8, 8).allocate()?;
+    let epoch = window.lock_all()?;
+    for _ in 0..2 {
+        epoch.accumulate(TARGET, 0, Op::Sum, begun)?;
+        bench.world().barrier()?;
+    }
+    if bench.is_first() {
+        let part = Raw::new(&bench.part(&window, TARGET)?);
+        measure(bench, &epoch, &part)?;
     }
     epoch.unlock()?;
     bench.world().barrier()?;

@@ -6,7 +6,7 @@ use crate::create::material::{Made, Material};
 use crate::create::plan::{Plan, Wish};
 use crate::create::share::{ToldOfPart, peers};
 use crate::error::WindowError;
-use crate::memory::accumulate::Integers;
+use crate::memory::accumulate::{self, Integers};
 use crate::memory::bias::Note;
 use crate::memory::target::Tables;
 use crate::object::{Flavor, WindowId};
@@ -102,6 +102,10 @@ impl WindowBuilder<'_> {
             part.integers = Integers::ByLock;
         }
         part.biased = self.comm.inner.engine.transport.shared.fences_near();
+        // Where many are combined at once beside atomics, no lock makes that faster.
+        if part.biased && part.integers == Integers::ByAtomics && !accumulate::combines_at_once() {
+            part.integers = Integers::AsTheyCome;
+        }
     }
 
     /// Lets messages of the window in.

@@ -9,7 +9,7 @@ use crate::layout::{LayoutOf, PlacedLayout, Row, only_pair};
 use crate::memory::accumulate;
 use crate::memory::bias::Mechanism;
 use crate::memory::stripe::{self, STRIPE};
-use crate::memory::target::{Span, Table, Target};
+use crate::memory::target::{Span, Table};
 use crate::operation::{
     Action, Operation, Origin, OriginBuffer, OwnedOrigin, Side, Slice, Spot, for_each_slice,
 };
@@ -458,10 +458,51 @@ impl Peer<'_> {
             if (first | steps) & (basic.align() as u64 - 1) != 0 || !part.holds(row) {
                 return None;
             }
-            let at = (self.entry()?, self.window().rank());
-            combine_near(memory, (basic, op), operands, result, at)
+            self.combine_near(memory, (basic, op), operands, result)
         };
         combined().is_some()
+    }
+
+    /// Combines a row of a part, which lies inside, and whose blocks are aligned. `None` if that
+    /// was not possible, and nothing happened.
+    #[inline(always)]
+    fn combine_near(
+        &self,
+        (part, row): (Span<'_>, Row),
+        (basic, op): (BasicType, Op),
+        operands: &[u8],
+        result: Option<&mut [u8]>,
+    ) -> Option<()> {
+        let (entry, rank) = (self.entry()?, self.window().rank());
+        let bytes = row.len * row.count;
+        match entry.mechanism(basic, rank)? {
+            Mechanism::Atomics => {
+                accumulate::row_by_atomics(part, row, basic, op, operands, result);
+            }
+            Mechanism::Alone(alone) if bytes <= STRIPE => {
+                if basic.is_atomic() {
+                    alone.earn(bytes as usize);
+                }
+                accumulate::row_under_lock(part, row, basic, op, operands, result);
+            }
+            Mechanism::Alone(_) => return None,
+            Mechanism::Stripes => {
+                let (block, hull) = (entry.block()?, row.hull());
+                let _held = if hull.start % STRIPE + (hull.end - hull.start) <= STRIPE {
+                    stripe::try_one(block, hull.start, rank)?
+                } else if row.count <= FAR_APART && row.len <= SHORT {
+                    // All or none: no rank waits with a lock in hand.
+                    stripe::try_range(block, &hull, rank)?
+                } else {
+                    return None;
+                };
+                if !self.is_under_lock(block, basic, bytes as usize) {
+                    return None;
+                }
+                accumulate::row_under_lock(part, row, basic, op, operands, result);
+            }
+        }
+        Some(())
     }
 }
 
@@ -506,35 +547,3 @@ impl Visitor for CombineRun<'_, '_> {
 
 /// Longer blocks, of which there are several, are combined a stripe at a time.
 const SHORT: u64 = 64;
-
-/// Combines a row of a part, which lies inside, and whose blocks are aligned. `None` if that was
-/// not possible, and nothing happened.
-#[inline(always)]
-fn combine_near(
-    (part, row): (Span<'_>, Row),
-    (basic, op): (BasicType, Op),
-    operands: &[u8],
-    result: Option<&mut [u8]>,
-    (entry, rank): (&Target, Rank),
-) -> Option<()> {
-    match entry.mechanism(basic, rank)? {
-        Mechanism::Atomics => accumulate::row_by_atomics(part, row, basic, op, operands, result),
-        Mechanism::Alone(_alone) if row.len * row.count <= STRIPE => {
-            accumulate::row_under_lock(part, row, basic, op, operands, result);
-        }
-        Mechanism::Alone(_) => return None,
-        Mechanism::Stripes => {
-            let hull = row.hull();
-            let _held = if hull.start % STRIPE + (hull.end - hull.start) <= STRIPE {
-                stripe::try_one(entry.block()?, hull.start, rank)?
-            } else if row.count <= FAR_APART && row.len <= SHORT {
-                // All or none: no rank waits with a lock in hand.
-                stripe::try_range(entry.block()?, &hull, rank)?
-            } else {
-                return None;
-            };
-            accumulate::row_under_lock(part, row, basic, op, operands, result);
-        }
-    }
-    Some(())
-}

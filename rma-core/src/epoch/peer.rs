@@ -6,7 +6,8 @@ use crate::execute::Placed;
 use crate::integer::Integer;
 use crate::layout::{PlacedLayout, Row, Signature, only_pair};
 use crate::memory::accumulate::{self, Integers};
-use crate::memory::bias::Mechanism;
+use crate::memory::bias::{self, Mechanism};
+use crate::memory::control_block::ControlBlock;
 use crate::memory::strided::Area;
 use crate::memory::stripe::{self, STRIPE};
 use crate::memory::target::{Span, Table, Target};
@@ -260,6 +261,20 @@ impl<'w> Peer<'w> {
         combined.then_some(old)
     }
 
+    /// Whether so many bytes of elements are combined as under a lock, by a thread that holds a
+    /// stripe: integers for which that pays no more go the long way.
+    #[inline(always)]
+    pub(super) fn is_under_lock(
+        &self,
+        block: ControlBlock<'_>,
+        basic: BasicType,
+        bytes: usize,
+    ) -> bool {
+        let pays =
+            || self.window.integers() != Integers::AsTheyCome || bias::earn(block, bytes) > 0;
+        !basic.is_atomic() || bias::are_locked(block) && pays()
+    }
+
     /// Combines elements one behind the other, if nothing stands in the way and, where this thread
     /// neither combines alone nor by atomics, one stripe holds them; otherwise nothing happened,
     /// and `result`, which takes what was there, is given back.
@@ -285,7 +300,10 @@ impl<'w> Peer<'w> {
             Some(Mechanism::Atomics) => {
                 accumulate::by_atomics(span, basic, op, operands, result);
             }
-            Some(Mechanism::Alone(_alone)) if len as u64 <= STRIPE => {
+            Some(Mechanism::Alone(alone)) if len as u64 <= STRIPE => {
+                if basic.is_atomic() {
+                    alone.earn(len);
+                }
                 accumulate::under_lock(span, basic, op, operands, result);
             }
             Some(Mechanism::Stripes) => {
@@ -294,8 +312,11 @@ impl<'w> Peer<'w> {
                 if offset % STRIPE + len as u64 > STRIPE {
                     return Err(result);
                 }
-                let held = entry.block().and_then(|block| stripe::try_one(block, offset, rank));
-                let Some(_held) = held else { return Err(result) };
+                let Some(block) = entry.block() else { return Err(result) };
+                let Some(_held) = stripe::try_one(block, offset, rank) else { return Err(result) };
+                if !self.is_under_lock(block, basic, len) {
+                    return Err(result);
+                }
                 accumulate::under_lock(span, basic, op, operands, result);
             }
             _ => return Err(result),

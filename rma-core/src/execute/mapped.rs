@@ -11,19 +11,16 @@ use crate::engine::{On, Wait};
 use crate::error::RmaError;
 use crate::layout::{Cursor, Row, next_planes, pack, unpack};
 use crate::memory::accumulate;
-use crate::memory::bias::{self, Admission, AloneIn, Holder};
-use crate::memory::control_block::{ControlBlock, STRIPES};
+use crate::memory::bias::{self, Admission, Holder, Mechanism};
+use crate::memory::control_block::ControlBlock;
 use crate::memory::strided::Area;
-use crate::memory::stripe::{self, HeldStripe, STRIPE};
-use crate::memory::target::{Span, Target};
+use crate::memory::stripe::{self, ALL_STRIPES, HeldStripe, STRIPE};
+use crate::memory::target::Span;
 use crate::operation::{Action, Operation, Side, Sink};
 use crate::rank::Rank;
 use crate::window::Window;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
-
-/// Bytes in all stripes of a block once: a row that is longer is in each of them.
-const ALL_STRIPES: Range<u64> = 0..STRIPES as u64 * STRIPE;
 
 /// Blocks of a row that is in all stripes which are combined while these are held: about as many
 /// lines of memory as a whole stripe has.
@@ -133,11 +130,12 @@ impl Window {
             return Err(self.misaligned_cold(place.target, place.disp, basic.align()));
         }
         let block = self.block_of(place.target)?;
+        self.part.weigh(block, basic, len);
         let mut at = 0;
         while at < len {
             let first = place.offset + at as u64;
-            let alone = self.alone(place.target, block)?;
-            if alone.is_none() && self.part.integers.are_atomic(basic) {
+            let mechanism = self.mechanism(place.target, block, basic)?;
+            if let Mechanism::Atomics = mechanism {
                 let Some(rest) = place.span.part(at, len - at) else { break };
                 let operands = operands.get(at..).unwrap_or_default();
                 let result = result.and_then(|result| result.get_mut(at..));
@@ -153,11 +151,14 @@ impl Window {
             at = here.end;
             let operands = operands.get(here.clone()).unwrap_or_default();
             let result = result.as_deref_mut().and_then(|result| result.get_mut(here));
-            let _held = match alone {
-                None => Some(self.stripe(block, first)?),
-                Some(_) => None,
+            let _held = match mechanism {
+                Mechanism::Stripes => Some(self.stripe(block, first)?),
+                _ => None,
             };
-            accumulate::under_lock(span, basic, op, operands, result);
+            match self.is_by_atomics(place.target, block, &mechanism, basic) {
+                true => accumulate::by_atomics(span, basic, op, operands, result),
+                false => accumulate::under_lock(span, basic, op, operands, result),
+            }
         }
         Ok(())
     }
@@ -173,8 +174,12 @@ impl Window {
         let (mut target, mut source) = (reached.there.cursor(), operation.from.cursor());
         let mut sink = sink.map(|sink| (&mut *sink.bytes, sink.into.cursor()));
         let (mut packed, mut old) = (Vec::new(), Vec::new());
-        let (target_rank, held) = (operation.target, None);
-        let mut locked = Locked { window: self, target: target_rank, may_be_alone: true, held };
+        if let Some(bytes) = reached.there.bytes() {
+            self.part.weigh(self.block_of(operation.target)?, basic, bytes as usize);
+        }
+        let target_rank = operation.target;
+        let mut locked =
+            Locked { window: self, target: target_rank, takes_stripes: None, held: None };
         while let Some(row) = target.take(STRIPE) {
             let bytes = (row.len * row.count) as usize;
             let operands = match op {
@@ -203,48 +208,85 @@ impl Window {
         if !place.span.is_aligned(E::BASIC.align()) {
             return Err(self.misaligned_cold(place.target, place.disp, E::BASIC.align()));
         }
-        let block = self.block_of(place.target)?;
-        if let Some(_alone) = self.alone(place.target, block)? {
-            return Ok(accumulate::swap_under_lock(place.span, compare, swap));
-        }
-        if self.part.integers.are_atomic(E::BASIC)
+        let (block, basic) = (self.block_of(place.target)?, E::BASIC);
+        self.part.weigh(block, basic, size_of::<E>());
+        let mechanism = self.mechanism(place.target, block, basic)?;
+        let _held = match mechanism {
+            Mechanism::Stripes => Some(self.stripe(block, place.offset)?),
+            _ => None,
+        };
+        if self.is_by_atomics(place.target, block, &mechanism, basic)
             && let Some(old) = place.span.compare_and_swap(compare, swap)
         {
             return Ok(old);
         }
-        let _held = self.stripe(block, place.offset)?;
         Ok(accumulate::swap_under_lock(place.span, compare, swap))
     }
 
-    /// The right of this thread to combine alone at a target; `None` if others combine there, too.
-    /// Waits for one that did so alone, so the caller holds no stripe.
-    fn alone<'b>(
-        &self,
+    /// How this thread combines elements of `basic` type at a target. Waits for one that did so
+    /// alone, so the caller holds no stripe.
+    fn mechanism<'b>(
+        &'b self,
         target: Rank,
         block: ControlBlock<'b>,
-    ) -> Result<Option<AloneIn<'b>>, RmaError> {
-        let entry = self.targets.get(target);
-        if !self.part.biased || entry.is_some_and(Target::is_shared) {
-            return Ok(None);
-        }
-        let admission = self.part.admit(block);
-        let alone = match admission.map_err(|error| self.import_failed(error))? {
-            Admission::Alone(alone) => Some(alone),
-            Admission::Shared => None,
-            Admission::Busy => {
-                let shared = || match self.part.admit(block) {
-                    Ok(Admission::Busy) => None,
-                    Ok(_) => Some(Ok(())),
-                    Err(error) => Some(Err(error)),
-                };
-                let shared = self.wait_for_holder(&|| bias::holder(block), shared)?;
-                shared.map_err(|error| self.import_failed(error))?;
-                None
-            }
+        basic: BasicType,
+    ) -> Result<Mechanism<ControlBlock<'b>>, RmaError> {
+        let noted = self.targets.get(target).and_then(|it| it.mechanism(basic, self.rank()));
+        let mechanism = match noted {
+            Some(mechanism) => mechanism,
+            None => self.come(target, block, basic)?,
         };
-        let note = bias::note(block, Holder::this(self.rank()), self.part.integers);
-        self.targets.set_bias(target, note);
-        Ok(alone)
+        if let Mechanism::Stripes = mechanism {
+            let set = |note| self.targets.set_bias(target, note);
+            bias::settle(block, Holder::this(self.rank()), set);
+        }
+        Ok(mechanism)
+    }
+
+    /// As [`mechanism`](Self::mechanism), where nothing is noted.
+    #[cold]
+    fn come<'b>(
+        &'b self,
+        target: Rank,
+        block: ControlBlock<'b>,
+        basic: BasicType,
+    ) -> Result<Mechanism<ControlBlock<'b>>, RmaError> {
+        let come = || match self.part.admit(block) {
+            Ok(Admission::Alone(alone)) => Some(Ok(Mechanism::Alone(alone))),
+            Ok(Admission::Shared(note)) => note.mechanism(basic.is_atomic()).map(Ok),
+            Ok(Admission::Busy) => None,
+            Err(error) => Some(Err(error)),
+        };
+        let come = match come() {
+            Some(come) => come,
+            None => self.wait_for_holder(&|| bias::holder(block), come)?,
+        };
+        let mechanism = come.map_err(|error| self.import_failed(error))?;
+        self.note(target, block);
+        Ok(mechanism)
+    }
+
+    /// Notes what became of the bias of a target's part.
+    fn note(&self, target: Rank, block: ControlBlock<'_>) {
+        if self.part.biased {
+            let note = bias::note(block, Holder::this(self.rank()), self.part.integers);
+            self.targets.set_bias(target, note);
+        }
+    }
+
+    /// See [`Mechanism::is_by_atomics`]; notes it if that is news.
+    fn is_by_atomics(
+        &self,
+        target: Rank,
+        block: ControlBlock<'_>,
+        mechanism: &Mechanism<ControlBlock<'_>>,
+        basic: BasicType,
+    ) -> bool {
+        let is_it = mechanism.is_by_atomics(basic, block);
+        if is_it && matches!(mechanism, Mechanism::Stripes) {
+            self.note(target, block);
+        }
+        is_it
     }
 
     /// Waits until `end`, which a `holder` keeps from: of a stripe, or of the part's bias.
@@ -292,8 +334,8 @@ fn next_operands<'a>(
 struct Locked<'a> {
     window: &'a Window,
     target: Rank,
-    /// Others are not known to combine there.
-    may_be_alone: bool,
+    /// Whether elements take stripes, once others are known to combine there.
+    takes_stripes: Option<bool>,
     held: Option<(u64, HeldStripe<'a>)>,
 }
 
@@ -306,18 +348,20 @@ impl Locked<'_> {
         operands: &[u8],
         mut result: Option<&mut [u8]>,
     ) -> Result<(), RmaError> {
-        if self.may_be_alone {
+        let (window, target) = (self.window, self.target);
+        let block = window.block_of(target)?;
+        if self.takes_stripes.is_none() {
             // No stripe is held yet.
-            let alone = self.window.alone(self.target, self.window.block_of(self.target)?)?;
-            if alone.is_some() {
+            let mechanism = window.mechanism(target, block, basic)?;
+            if let Mechanism::Alone(_) = mechanism {
                 let memory = reached.memory;
                 accumulate::row_under_lock(memory, row, basic, op, operands, result);
                 return Ok(());
             }
-            self.may_be_alone = false;
+            self.takes_stripes = Some(matches!(mechanism, Mechanism::Stripes));
         }
-        if self.window.part.integers.are_atomic(basic) {
-            self.window.counting_at_once(|| {
+        if self.takes_stripes == Some(false) {
+            window.counting_at_once(|| {
                 accumulate::row_by_atomics(reached.memory, row, basic, op, operands, result);
             });
             return Ok(());
@@ -325,7 +369,14 @@ impl Locked<'_> {
         let mut each = |row: Row, here: Range<usize>| {
             let operands = operands.get(here.clone()).unwrap_or_default();
             let result = result.as_deref_mut().and_then(|result| result.get_mut(here));
-            accumulate::row_under_lock(reached.memory, row, basic, op, operands, result);
+            match window.is_by_atomics(target, block, &Mechanism::Stripes, basic) {
+                true => {
+                    accumulate::row_by_atomics(reached.memory, row, basic, op, operands, result)
+                }
+                false => {
+                    accumulate::row_under_lock(reached.memory, row, basic, op, operands, result);
+                }
+            }
         };
         self.by_stripes(reached.begin, row, basic.width() as u64, &mut each)
     }

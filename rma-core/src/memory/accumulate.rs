@@ -33,13 +33,20 @@ pub(crate) enum Integers {
     ByAtomics,
     /// As other types: an array in vectors, under one lock.
     ByLock,
+    /// By lock at a part where arrays come, as long as these gain more by that than single elements
+    /// lose; by atomics otherwise, and for ever after that.
+    AsTheyCome,
 }
 
-impl Integers {
-    /// Whether elements of that type are combined without a lock.
-    #[inline(always)]
-    pub(crate) fn are_atomic(self, basic: BasicType) -> bool {
-        basic.is_atomic() && self == Self::ByAtomics
+/// Whether this thread may combine arrays by one atomic operation for all their elements.
+pub(crate) fn combines_at_once() -> bool {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        super::transaction::is_promising()
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    {
+        false
     }
 }
 

@@ -6,8 +6,14 @@
 //! something; from then on all combine by atomics and under the locks of
 //! [stripes](super::stripe), the former holder too
 //! (docs/adr/0102-a-part-is-biased-to-who-combines-alone.md).
+//!
+//! Which of both it is for integers of 32 and 64 bits may depend on what comes: arrays earn by
+//! locks, and single elements pay for them; when nothing is left, all go by atomics for good
+//! (docs/adr/0103-arrays-of-integers-take-locks-while-they-earn.md).
 use super::accumulate::Integers;
 use super::control_block::ControlBlock;
+use super::stripe::{self, ALL_STRIPES, Stripes};
+use crate::element::BasicType;
 use crate::rank::Rank;
 use crate::thread;
 use crate::word::Word;
@@ -22,8 +28,13 @@ mod state {
     pub(super) const REVOKED: u64 = 2;
     /// All threads have passed a fence since: it knows, but may be in the middle of something.
     pub(super) const FENCED: u64 = 3;
-    /// No thread combines alone, now or later.
+    /// No thread combines alone, now or later; integers are combined by atomics.
     pub(super) const SHARED: u64 = 4;
+    /// As [`SHARED`], but integers are combined under the locks of stripes.
+    pub(super) const LOCKED: u64 = 5;
+    /// As [`LOCKED`], but by atomics under these locks: the holder may do so without, until it has
+    /// seen that it is none.
+    pub(super) const LOCKING: u64 = 6;
     pub(super) const MASK: u64 = 7;
 }
 
@@ -41,18 +52,28 @@ impl Note {
     /// atomics before.
     const BY_LOCK: u16 = 1 << 15;
 
-    /// Of a part where all combine.
+    /// Of a part that no thread ever combines at alone.
     pub(crate) fn shared(integers: Integers) -> Self {
         match integers {
-            Integers::ByAtomics => Self::SHARED,
+            Integers::ByAtomics | Integers::AsTheyCome => Self::SHARED,
             Integers::ByLock => Self::SHARED_BY_LOCK,
+        }
+    }
+
+    /// What it says of a part where all combine.
+    #[inline(always)]
+    pub(crate) fn mechanism<B: Biased>(self, is_atomic: bool) -> Option<Mechanism<B>> {
+        match self {
+            Self::SHARED if is_atomic => Some(Mechanism::Atomics),
+            Self::SHARED | Self::SHARED_BY_LOCK => Some(Mechanism::Stripes),
+            _ => None,
         }
     }
 
     /// A thread of this rank holds the bias.
     fn held(by: Holder, integers: Integers) -> Self {
         match integers {
-            Integers::ByAtomics => Self(by.token),
+            Integers::ByAtomics | Integers::AsTheyCome => Self(by.token),
             Integers::ByLock => Self(by.token | Self::BY_LOCK),
         }
     }
@@ -87,12 +108,6 @@ impl<W: Word<Value = u16>> Noted<W> {
         noted == token || noted == Note::SHARED.0
     }
 
-    /// Whether all combine.
-    #[inline(always)]
-    pub(crate) fn is_shared(&self) -> bool {
-        matches!(Note(self.load()), Note::SHARED | Note::SHARED_BY_LOCK)
-    }
-
     /// How a thread combines elements, of a type that is perhaps atomic, as far as that is noted.
     #[inline(always)]
     pub(crate) fn mechanism<B: Biased>(
@@ -101,14 +116,11 @@ impl<W: Word<Value = u16>> Noted<W> {
         me: Holder,
         words: impl FnOnce() -> Option<B>,
     ) -> Option<Mechanism<B>> {
-        match Note(self.load()) {
-            Note::SHARED if is_atomic => Some(Mechanism::Atomics),
-            Note::SHARED | Note::SHARED_BY_LOCK => Some(Mechanism::Stripes),
-            Note(noted) if noted & !Note::BY_LOCK == me.token => {
-                try_alone(words()?, me).map(Mechanism::Alone)
-            }
-            Note(_) => None,
+        let note = Note(self.load());
+        if note.0 & !Note::BY_LOCK == me.token {
+            return try_alone(words()?, me).map(Mechanism::Alone);
         }
+        note.mechanism(is_atomic)
     }
 }
 
@@ -117,8 +129,19 @@ pub(crate) enum Mechanism<B: Biased> {
     Alone(Alone<B>),
     /// One by one, as the machine does.
     Atomics,
-    /// Under the locks of their stripes.
+    /// Under the locks of their stripes; integers as [`are_locked`] says then.
     Stripes,
+}
+
+impl<B: Biased> Mechanism<B> {
+    /// Whether it is by atomics, for a thread that holds the stripes, if it takes them.
+    pub(crate) fn is_by_atomics(&self, basic: BasicType, words: B) -> bool {
+        match self {
+            Self::Alone(_) => false,
+            Self::Atomics => true,
+            Self::Stripes => basic.is_atomic() && !are_locked(words),
+        }
+    }
 }
 
 /// A thread of a rank, that may hold biases.
@@ -151,12 +174,14 @@ impl Holder {
 }
 
 /// Where the words of a bias are.
-pub(crate) trait Biased: Copy {
+pub(crate) trait Biased: Stripes {
     /// Who holds it, and what became of it.
     fn bias(&self) -> &impl Word<Value = u64>;
     /// Not 0 while the holder combines. Written by the holder, or one that was it and has yet to
     /// see that it is no more.
     fn busy(&self) -> &impl Word<Value = u64>;
+    /// What arrays of integers have earned by locks, see [`earn`].
+    fn earned(&self) -> &impl Word<Value = u64>;
 }
 
 impl Biased for ControlBlock<'_> {
@@ -169,13 +194,23 @@ impl Biased for ControlBlock<'_> {
     fn busy(&self) -> &impl Word<Value = u64> {
         ControlBlock::busy(*self)
     }
+
+    #[inline(always)]
+    fn earned(&self) -> &impl Word<Value = u64> {
+        ControlBlock::earned(*self)
+    }
 }
 
 /// While it lives, this thread alone combines elements of the part. S-H4 S-H6
 pub(crate) struct Alone<B: Biased>(B);
 
-/// That of a block.
-pub(crate) type AloneIn<'a> = Alone<ControlBlock<'a>>;
+impl<B: Biased> Alone<B> {
+    /// See [`earn`].
+    #[inline(always)]
+    pub(crate) fn earn(&self, bytes: usize) {
+        _ = earn(self.0, bytes);
+    }
+}
 
 impl<B: Biased> Drop for Alone<B> {
     #[inline(always)]
@@ -212,28 +247,83 @@ pub(crate) fn try_alone<B: Biased>(words: B, me: Holder) -> Option<Alone<B>> {
 /// How a thread may combine elements of a part.
 pub(crate) enum Admission<B: Biased> {
     Alone(Alone<B>),
-    /// By atomics, and under the locks of stripes: from now on.
-    Shared,
+    /// As one of all: integers by atomics, or by lock, which is what is noted.
+    Shared(Note),
     /// Not yet: the one that held the bias is in the middle of something.
     Busy,
 }
 
+/// What a lock costs, in bytes of an array: so many more take about as much longer by atomics.
+const LOCK_COST: u64 = 64;
+/// More is not earned: so many single elements pay, when arrays come no more.
+const MOST_EARNED: u64 = 1024 * LOCK_COST;
+
+/// What a part begins with: so many single elements find out whether arrays come, too.
+const EARNED_FIRST: u64 = if cfg!(loom) { 0 } else { 64 * LOCK_COST };
+
+/// Counts integers that a thread combines under a lock, or would if it were not alone; returns what
+/// is left. Threads may count at the same time: what is lost then is no harm.
+#[inline(always)]
+pub(crate) fn earn(words: impl Biased, bytes: usize) -> u64 {
+    let earned = words.earned().load(Relaxed).saturating_add(bytes as u64);
+    let left = earned.saturating_sub(LOCK_COST).min(MOST_EARNED);
+    words.earned().store(left, Relaxed);
+    left
+}
+
+/// As [`earn`], of a thread that holds no stripe: once nothing is left, it has integers combined by
+/// atomics.
+pub(crate) fn weigh(words: impl Biased, bytes: usize, rank: Rank) {
+    if earn(words, bytes) > 0 {
+        return;
+    }
+    let seen = words.bias().load(Relaxed);
+    if matches!(seen & state::MASK, state::LOCKED | state::LOCKING)
+        // While it has all, no thread combines under one; those that come next see the word.
+        && let Some(_all) = stripe::try_range(words, &ALL_STRIPES, rank)
+    {
+        let next = Holder::of(seen).word(state::SHARED);
+        // One that fails has been overtaken, by one that did the same or has settled it.
+        _ = words.bias().compare_exchange(seen, next, AcqRel, Relaxed);
+    }
+}
+
+/// Whether integers are combined as elements of other types are, for a thread that holds a stripe,
+/// until it gives that back; otherwise it combines them by atomics.
+#[inline(always)]
+pub(crate) fn are_locked(words: impl Biased) -> bool {
+    // None has come to a part that no thread ever combines at alone: they are, or take no stripe.
+    matches!(words.bias().load(Relaxed) & state::MASK, 0 | state::LOCKED)
+}
+
 /// Comes to a part to combine elements: takes the bias if no thread has come before, unless this
 /// one may hold none, and revokes that of another. `fence_all` has all threads of ranks that are
-/// near pass a fence.
+/// near pass a fence. The caller holds no stripe.
 #[cold]
 pub(crate) fn admit<B: Biased, E>(
     words: B,
     me: Option<Holder>,
+    integers: Integers,
     fence_all: impl Fn() -> Result<(), E>,
 ) -> Result<Admission<B>, E> {
+    // What it becomes when all combine; `held`: by a thread that may go on by atomics.
+    let shared = |held: bool| match integers {
+        Integers::ByAtomics => state::SHARED,
+        Integers::ByLock => state::LOCKED,
+        Integers::AsTheyCome if words.earned().load(Relaxed) == 0 => state::SHARED,
+        Integers::AsTheyCome if held => state::LOCKING,
+        Integers::AsTheyCome => state::LOCKED,
+    };
     // pairs with the Release exchanges below: what was combined alone is seen.
     let mut seen = words.bias().load(Acquire);
     loop {
         let holder = Holder::of(seen);
         let mine = me.filter(|me| *me == holder);
         let next = match seen & state::MASK {
-            state::SHARED => return Ok(Admission::Shared),
+            state::SHARED => return Ok(Admission::Shared(Note::SHARED)),
+            state::LOCKED | state::LOCKING => {
+                return Ok(Admission::Shared(Note::SHARED_BY_LOCK));
+            }
             state::HELD => {
                 if let Some(alone) = mine.and_then(|me| try_alone(words, me)) {
                     return Ok(Admission::Alone(alone));
@@ -251,15 +341,33 @@ pub(crate) fn admit<B: Biased, E>(
                 if is_busy(words) {
                     return Ok(Admission::Busy);
                 }
-                state::SHARED
+                holder.word(shared(true))
             }
-            _ => me.map_or(state::SHARED, |me| me.word(state::HELD)),
+            _ => me.map_or(shared(false), |me| me.word(state::HELD)),
         };
         // Of several threads that want something else of the word, one has its way.
         seen = match words.bias().compare_exchange(seen, next, AcqRel, Acquire) {
+            Ok(_) if next & state::MASK == state::HELD => {
+                words.earned().store(EARNED_FIRST, Relaxed);
+                next
+            }
             Ok(_) => next,
             Err(now) => now,
         };
+    }
+}
+
+/// Has integers combined under the locks of stripes if only this thread has kept all from that,
+/// which held the bias. It calls `set`, so that it has noted nothing any more by which it would
+/// combine them without a lock. The caller holds no stripe.
+pub(crate) fn settle(words: impl Biased, me: Holder, set: impl FnOnce(Note)) {
+    let seen = me.word(state::LOCKING);
+    if words.bias().load(Relaxed) == seen {
+        set(Note::SHARED_BY_LOCK);
+        if let Some(_all) = stripe::try_range(words, &ALL_STRIPES, me.rank) {
+            // One that fails has been overtaken by one that has all combine by atomics.
+            _ = words.bias().compare_exchange(seen, me.word(state::LOCKED), AcqRel, Relaxed);
+        }
     }
 }
 
@@ -281,7 +389,8 @@ pub(crate) fn note(words: impl Biased, me: Holder, integers: Integers) -> Note {
     // pairs with the Release exchanges in `admit`.
     let word = words.bias().load(Acquire);
     match word & state::MASK {
-        state::SHARED => Note::shared(integers),
+        state::SHARED => Note::SHARED,
+        state::LOCKED | state::LOCKING => Note::SHARED_BY_LOCK,
         state::HELD if word == me.word(state::HELD) => Note::held(me, integers),
         _ => Note::NOTHING,
     }

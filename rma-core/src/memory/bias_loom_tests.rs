@@ -1,5 +1,6 @@
 //! Threads of which one combines alone until another comes, on words whose accesses are seen late.
 use super::*;
+use crate::memory::control_block::STRIPES;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU16, AtomicU64};
@@ -10,9 +11,17 @@ use loom::thread;
 struct Words {
     bias: AtomicU64,
     busy: AtomicU64,
+    earned: AtomicU64,
+    stripes: [AtomicU64; STRIPES],
     element: AtomicU64,
     /// What only a thread that is alone changes, and others may read who come behind it.
     plain: UnsafeCell<u64>,
+}
+
+impl Stripes for &Words {
+    fn stripe(&self, index: usize) -> &impl Word<Value = u64> {
+        &self.stripes[index]
+    }
 }
 
 impl Biased for &Words {
@@ -22,6 +31,10 @@ impl Biased for &Words {
 
     fn busy(&self) -> &impl Word<Value = u64> {
         &self.busy
+    }
+
+    fn earned(&self) -> &impl Word<Value = u64> {
+        &self.earned
     }
 }
 
@@ -64,9 +77,9 @@ fn thread_of(rank: u32, token: u16) -> Holder {
 /// Adds one: by a load and a store alone, by an atomic where all combine. Says how many: none if
 /// the holder was busy, which a message handler does not wait for.
 fn add(words: &Words, me: Holder) -> u64 {
-    match admit(words, Some(me), fence_all).unwrap() {
+    match admit(words, Some(me), Integers::ByAtomics, fence_all).unwrap() {
         Admission::Alone(_alone) => words.add_alone(),
-        Admission::Shared => words.add_among_others(),
+        Admission::Shared(_) => words.add_among_others(),
         Admission::Busy => 0,
     }
 }
@@ -140,4 +153,74 @@ fn loom_single_atomics_of_the_holder_are_not_lost() {
         let single = if noted.takes_atomics(me.token) { words.add_among_others() } else { 0 };
         words.check(mine + single + other.join().unwrap());
     });
+}
+
+/// As a window does it: adds one to an element of an array of so many bytes, by the means that it
+/// finds. Says how many: none if it would have to wait.
+fn add_as_it_comes(words: &Words, noted: &Noted<AtomicU16>, me: Holder, bytes: usize) -> u64 {
+    weigh(words, bytes, me.rank);
+    let mechanism = match noted.mechanism(true, me, || Some(words)) {
+        Some(mechanism) => mechanism,
+        None => {
+            let admission = admit(words, Some(me), Integers::AsTheyCome, fence_all);
+            let mechanism = match admission.unwrap() {
+                Admission::Alone(alone) => Mechanism::Alone(alone),
+                Admission::Shared(note) => note.mechanism(true).unwrap(),
+                Admission::Busy => return 0,
+            };
+            noted.set(note(words, me, Integers::AsTheyCome));
+            mechanism
+        }
+    };
+    if let Mechanism::Stripes = mechanism {
+        settle(words, me, |note| noted.set(note));
+    }
+    let held = match mechanism {
+        Mechanism::Stripes => Some(stripe::try_one(words, 0, me.rank)),
+        _ => None,
+    };
+    match held {
+        Some(None) => 0,
+        _ if mechanism.is_by_atomics(BasicType::I64, words) => words.add_among_others(),
+        _ => words.add_alone(),
+    }
+}
+
+fn single(words: &Words, noted: &Noted<AtomicU16>, me: Holder) -> u64 {
+    match noted.takes_atomics(me.token) {
+        true => words.add_among_others(),
+        false => 0,
+    }
+}
+
+/// Arrays and single elements of the holder, and of another that comes; how much the first array
+/// earns is whether all go by lock, or by atomics soon after.
+fn as_they_come(earned: usize) {
+    loom::model(move || {
+        let words = Arc::new(Words::default());
+        let other = {
+            let words = words.clone();
+            thread::spawn(move || {
+                let (noted, me) = (Noted::from(Note::NOTHING.0), thread_of(1, 4));
+                let first = add_as_it_comes(&words, &noted, me, earned);
+                first + add_as_it_comes(&words, &noted, me, 8) + single(&words, &noted, me)
+            })
+        };
+        let (noted, me) = (Noted::from(Note::NOTHING.0), thread_of(0, 4));
+        let mut mine = add_as_it_comes(&words, &noted, me, 8);
+        mine += single(&words, &noted, me);
+        mine += add_as_it_comes(&words, &noted, me, 8);
+        mine += single(&words, &noted, me);
+        words.check(mine + other.join().unwrap());
+    });
+}
+
+#[test]
+fn loom_no_sum_is_lost_when_integers_go_by_lock() {
+    as_they_come(1000);
+}
+
+#[test]
+fn loom_no_sum_is_lost_when_integers_go_by_atomics_again() {
+    as_they_come(130);
 }

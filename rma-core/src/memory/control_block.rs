@@ -30,10 +30,11 @@ pub(crate) const SIGNAL_RANKS: u32 = 512;
 /// Words of the two signals: a cache line each.
 pub(crate) const SIGNAL_WORDS: usize = 2 * SIGNAL_RANKS as usize / 64;
 const SIGNALS_AT: usize = (WORDS as usize * 8).next_multiple_of(64);
-/// The line of the bias: who combines alone, and whether that thread is at it. Between the signals
-/// and the stripes.
+/// The line of the bias: who combines alone, whether that thread is at it, and what arrays have
+/// earned. Between the signals and the stripes.
 const BIAS_AT: usize = SIGNALS_AT + SIGNAL_WORDS * 8;
 const BUSY_AT: usize = BIAS_AT + 8;
+const EARNED_AT: usize = BUSY_AT + 8;
 const BIAS_BYTES: usize = 64;
 /// Stripes of a block: locks of what accumulates combine, see [`stripe`](super::stripe).
 pub(crate) const STRIPES: usize = 8;
@@ -88,7 +89,7 @@ impl<'a> ControlBlock<'a> {
     pub(crate) fn clear(self) {
         (0..ARRIVALS_AT).for_each(|word| self.word(word).store(0, Relaxed));
         (0..SIGNAL_WORDS).for_each(|word| self.signals(word).store(0, Relaxed));
-        [self.bias(), self.busy()].iter().for_each(|word| word.store(0, Relaxed));
+        [self.bias(), self.busy(), self.earned()].iter().for_each(|word| word.store(0, Relaxed));
         (0..STRIPES).for_each(|stripe| self.stripe(stripe).store(0, Relaxed));
     }
 
@@ -185,6 +186,15 @@ impl<'a> ControlBlock<'a> {
     pub(crate) fn busy(self) -> &'a AtomicU64 {
         // SAFETY: inside the block, behind the word of the bias, in its line.
         let at = unsafe { self.base.add(BUSY_AT) };
+        // SAFETY: mapped and aligned, by the contract of `new`.
+        unsafe { atomic::word(at) }
+    }
+
+    /// What arrays have earned by locks, see [`bias`](super::bias).
+    #[inline]
+    pub(crate) fn earned(self) -> &'a AtomicU64 {
+        // SAFETY: inside the block, behind the words above, in their line.
+        let at = unsafe { self.base.add(EARNED_AT) };
         // SAFETY: mapped and aligned, by the contract of `new`.
         unsafe { atomic::word(at) }
     }
@@ -369,7 +379,7 @@ mod tests {
         let peers = (0..SIGNAL_RANKS).step_by(64);
         words.extend(peers.clone().map(|peer| block.signal(Signal::Post, peer).0));
         words.extend(peers.map(|peer| block.signal(Signal::Complete, peer).0));
-        words.extend([block.bias(), block.busy()]);
+        words.extend([block.bias(), block.busy(), block.earned()]);
         words.extend((0..STRIPES).map(|stripe| block.stripe(stripe)));
         let words = words.iter().map(|word| (word.as_ptr().addr(), 8));
         let flags = (0..FLAGS).map(|round| (block.flag(round).as_ptr().addr(), 4));

@@ -18,6 +18,9 @@ pub(crate) const RECHECK: Duration = Duration::from_micros(100);
 /// Bytes of a window part that lie in one stripe.
 pub(crate) const STRIPE: u64 = 16 << 10;
 
+/// Bytes that lie in all stripes of a block once: a range as long is in each of them.
+pub(crate) const ALL_STRIPES: Range<u64> = 0..STRIPES as u64 * STRIPE;
+
 /// Where the words of the locks are.
 pub(crate) trait Stripes: Copy {
     /// The word at `index`, which must be below [`STRIPES`].

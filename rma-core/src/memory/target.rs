@@ -379,12 +379,6 @@ impl Target {
         self.bias.takes_atomics(thread::token())
     }
 
-    /// Whether all are known to combine elements of the part.
-    #[inline(always)]
-    pub(crate) fn is_shared(&self) -> bool {
-        self.bias.is_shared()
-    }
-
     /// How this thread of `rank` combines elements of `basic` type, if nothing stands in the way.
     #[inline(always)]
     pub(crate) fn mechanism(

@@ -216,6 +216,9 @@ impl Window {
         let large = format!("more than {eager} bytes as the target grants them");
         let integers = match self.part.integers {
             Integers::ByAtomics => "instructions of the origin's CPU",
+            Integers::AsTheyCome => {
+                "instructions of the origin's CPU; as on other types where arrays of them come"
+            }
             Integers::ByLock => "as on other types, for mpi_accumulate_granularity",
         };
         let alone = if self.part.biased {

@@ -1,7 +1,9 @@
 //! This rank's own part, as messages reach it.
 #![allow(unsafe_code)]
 
-use crate::memory::bias::{self, Admission, Holder};
+use crate::element::BasicType;
+use crate::memory::accumulate::Integers;
+use crate::memory::bias::{self, Admission, Holder, Note};
 use crate::memory::control_block::ControlBlock;
 use crate::memory::directory::Pin;
 use crate::memory::target::Span;
@@ -22,10 +24,18 @@ impl Part {
         block: ControlBlock<'b>,
     ) -> Result<Admission<ControlBlock<'b>>, ImportError> {
         if !self.biased {
-            return Ok(Admission::Shared);
+            return Ok(Admission::Shared(Note::shared(self.integers)));
         }
         let fence_near = || self.comm.inner.engine.transport.shared.fence_near();
-        bias::admit(block, Holder::enter(self.comm.rank()), fence_near)
+        bias::admit(block, Holder::enter(self.comm.rank()), self.integers, fence_near)
+    }
+
+    /// Counts elements that are about to be combined at a part, whose block this is, of which the
+    /// caller holds no stripe.
+    pub(crate) fn weigh(&self, block: ControlBlock<'_>, basic: BasicType, bytes: usize) {
+        if basic.is_atomic() && self.integers == Integers::AsTheyCome {
+            bias::weigh(block, bytes, self.comm.rank());
+        }
     }
 
     /// `len` bytes at `offset` of this rank's own part; in a dynamic window, at an address.

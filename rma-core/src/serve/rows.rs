@@ -3,8 +3,8 @@ use super::accumulate::{Combined, Fetched};
 use super::part::HeldSpan;
 use crate::element::{AtomicElement, BasicType, Op, SwapVisitor};
 use crate::layout::Row;
-use crate::memory::accumulate::{self, Integers};
-use crate::memory::bias::Admission;
+use crate::memory::accumulate;
+use crate::memory::bias::{Admission, Mechanism};
 use crate::memory::strided::Area;
 use crate::memory::stripe;
 use crate::memory::target::Span;
@@ -102,30 +102,32 @@ impl Part {
         }
         // Everything between the first byte and the last: more than needed, in one piece. S-H9
         let (first, end) = named.rows.hull();
-        let alone = match self.admit(self.block.get()) {
-            Ok(Admission::Alone(alone)) => Some(alone),
-            Ok(Admission::Shared) => None,
-            Ok(Admission::Busy) => return Ok(Combined::Busy(first..end)),
+        let block = self.block.get();
+        self.weigh(block, basic, bytes);
+        let mechanism = match self.admit(block) {
+            Ok(Admission::Alone(alone)) => Some(Mechanism::Alone(alone)),
+            Ok(Admission::Shared(note)) => note.mechanism(basic.is_atomic()),
+            Ok(Admission::Busy) => None,
             Err(_) => return Err(Status::Unfenced),
         };
-        let integers = if alone.is_some() { Integers::ByLock } else { self.integers };
-        let _locked = if alone.is_some() || integers.are_atomic(basic) {
-            None
-        } else {
-            match stripe::try_range(self.block.get(), &(first..end), self.comm.rank()) {
+        let Some(mechanism) = mechanism else { return Ok(Combined::Busy(first..end)) };
+        let _locked = match mechanism {
+            Mechanism::Stripes => match stripe::try_range(block, &(first..end), self.comm.rank()) {
                 None => return Ok(Combined::Busy(first..end)),
                 locked => locked,
-            }
+            },
+            _ => None,
         };
+        let by_atomics = mechanism.is_by_atomics(basic, block);
         Ok(match work {
             Work::Combine { op, fetches } => {
                 let mut old = Fetched::zeroed(if fetches { bytes } else { 0 });
                 let result = fetches.then_some(&mut *old);
-                named.combine((basic, op), integers, operands, result);
+                named.combine((basic, op), by_atomics, operands, result);
                 if fetches { Combined::Bytes(old) } else { Combined::Done }
             }
             Work::Swap => {
-                let swap = SwapServed { span: memory, operands, integers };
+                let swap = SwapServed { span: memory, operands, by_atomics };
                 Combined::Bytes(basic.visit_swap(swap).flatten().ok_or(Status::Malformed)?)
             }
         })
@@ -151,7 +153,7 @@ impl Named<'_, '_> {
     fn combine(
         &self,
         (basic, op): (BasicType, Op),
-        integers: Integers,
+        by_atomics: bool,
         operands: &[u8],
         mut result: Option<&mut [u8]>,
     ) {
@@ -161,7 +163,7 @@ impl Named<'_, '_> {
             let here = at..at + (row.len * row.count) as usize;
             let operands = operands.get(here.clone()).unwrap_or_default();
             let result = result.as_deref_mut().and_then(|result| result.get_mut(here));
-            if integers.are_atomic(basic) {
+            if by_atomics {
                 accumulate::row_by_atomics(memory, row, basic, op, operands, result);
             } else {
                 accumulate::row_under_lock(memory, row, basic, op, operands, result);
@@ -202,7 +204,7 @@ struct SwapServed<'a> {
     span: Span<'a>,
     /// Two values.
     operands: &'a [u8],
-    integers: Integers,
+    by_atomics: bool,
 }
 
 impl SwapVisitor for SwapServed<'_> {
@@ -212,7 +214,7 @@ impl SwapVisitor for SwapServed<'_> {
         let mut values = [E::zeroed(); 2];
         bytemuck::bytes_of_mut(&mut values).copy_from_slice(self.operands);
         let [compare, swap] = values;
-        let old = if self.integers.are_atomic(E::BASIC) {
+        let old = if self.by_atomics {
             self.span.compare_and_swap(compare, swap)?
         } else {
             accumulate::swap_under_lock(self.span, compare, swap)

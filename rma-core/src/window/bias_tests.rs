@@ -6,9 +6,11 @@ use crate::epoch::LockAll;
 use crate::error::RmaError;
 use crate::group::Group;
 use crate::layout::Layout;
-use crate::memory::bias::{self, Admission, Note};
+use crate::memory::accumulate::Integers;
+use crate::memory::bias::{self, Admission, Mechanism, Note};
 use crate::memory::control_block::ControlBlock;
 use crate::memory::stripe;
+use crate::memory::target::Target;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::{Rank, WorldRank};
 use crate::transport::{ImportError, PeerState};
@@ -44,6 +46,18 @@ fn in_another_thread(act: impl FnOnce() + Send) {
     thread::scope(|scope| {
         scope.spawn(act);
     });
+}
+
+/// Whether all are known to combine at a part.
+fn takes_stripes(entry: &Target) -> bool {
+    matches!(entry.mechanism(BasicType::F64, ME), Some(Mechanism::Stripes))
+}
+
+/// Whatever the machine has, as if it combined no array by one atomic operation.
+fn as_they_come(engine: &Engine, window: &mut Window) {
+    engine.own_windows().remove(window.id());
+    Arc::get_mut(&mut window.part).unwrap().integers = Integers::AsTheyCome;
+    engine.own_windows().add(window.id().0, &window.part);
 }
 
 /// Of two ranks, as far as this one's part knows.
@@ -217,7 +231,7 @@ fn a_holder_that_was_done_before_it_left_keeps_nothing() {
         assert_eq!(left(), Some(WorldRank(OTHER.0)));
         block(&window).busy().store(0, Release);
         assert_eq!(left(), None);
-        assert!(matches!(window.part.admit(block(&window)), Ok(Admission::Shared)));
+        assert!(matches!(window.part.admit(block(&window)), Ok(Admission::Shared(_))));
     });
 }
 
@@ -226,13 +240,15 @@ fn a_holder_that_was_done_before_it_left_keeps_nothing() {
 fn a_thread_without_a_token_is_never_alone() {
     with_epoch(true, |window, epoch, network| {
         let fence_all = || network.fences.fetch_add(1, Relaxed);
-        let admit = || bias::admit(block(window), None, || Ok::<_, ()>(_ = fence_all()));
+        let admit = || {
+            bias::admit(block(window), None, Integers::ByAtomics, || Ok::<_, ()>(_ = fence_all()))
+        };
         epoch.accumulate(ME, 0, Op::Sum, &[1i64; 8]).unwrap();
         assert_eq!(holder(window), Some(ME));
-        assert!(matches!(admit(), Ok(Admission::Shared)));
+        assert!(matches!(admit(), Ok(Admission::Shared(_))));
         assert_eq!((holder(window), network.fences.load(Relaxed)), (None, 1));
         block(window).bias().store(0, Relaxed);
-        assert!(matches!(admit(), Ok(Admission::Shared)), "the first to come");
+        assert!(matches!(admit(), Ok(Admission::Shared(_))), "the first to come");
         assert_eq!((holder(window), network.fences.load(Relaxed)), (None, 1));
     });
 }
@@ -269,11 +285,11 @@ fn integers_by_lock_are_combined_alone_by_no_atomics() {
         for _ in 0..2 {
             epoch.accumulate(ME, 0, Op::Sum, &[1i64; 8]).unwrap();
             epoch.accumulate(ME, 0, Op::Sum, &[1i64]).unwrap();
-            assert!(!entry.takes_atomics() && !entry.is_shared());
+            assert!(!entry.takes_atomics() && !takes_stripes(entry));
         }
         in_another_thread(|| epoch.accumulate(ME, 0, Op::Sum, &[1i64]).unwrap());
         epoch.accumulate(ME, 0, Op::Sum, &[1i64]).unwrap();
-        assert!(!entry.takes_atomics() && entry.is_shared());
+        assert!(!entry.takes_atomics() && takes_stripes(entry));
         assert_eq!(window.local().load(0), Ok(6i64));
         epoch.unlock().unwrap();
         window.free().unwrap();
@@ -329,8 +345,106 @@ fn where_none_may_revoke_all_combine() {
         assert!(window.explain().contains("membarrier"), "{}", window.explain());
         let held = stripe::try_one(block(&window), 0, OTHER).unwrap();
         let entry = window.targets.get(ME).unwrap();
-        assert!(entry.is_shared() && entry.takes_atomics());
+        assert!(takes_stripes(entry) && entry.takes_atomics());
         drop(held);
+        epoch.unlock().unwrap();
+        window.free().unwrap();
+    });
+}
+
+/// Arrays of several threads take locks, as single elements do then, which are counted: when no
+/// array comes any more, all go by atomics.
+#[test]
+fn integers_take_locks_as_long_as_arrays_earn() {
+    with_bias(true, |universe, _| {
+        let mut window = universe.world().window(1024, 8).allocate().unwrap();
+        as_they_come(universe.engine(), &mut window);
+        let epoch = window.lock_all().unwrap();
+        let (entry, block) = (window.targets.get(ME).unwrap(), block(&window));
+        let array = || epoch.accumulate(ME, 0, Op::Sum, &[1i64; 512]).unwrap();
+        let single = || epoch.fetch_and_op(ME, 0, Op::Sum, 1i64).unwrap();
+        array();
+        in_another_thread(array);
+        assert!(!bias::are_locked(block), "the former holder does not know");
+        assert!(entry.mechanism(BasicType::I64, ME).is_some() && !entry.takes_atomics());
+        in_another_thread(array);
+        assert_eq!(single(), 3);
+        array();
+        assert!(bias::are_locked(block), "now it does");
+        assert_eq!((single(), holder(&window)), (5, None));
+        let held = stripe::try_one(block, 0, OTHER).unwrap();
+        // None of them finds out while another is in the middle of something.
+        let left = bias::earn(block, 0);
+        assert!(left > 0);
+        while bias::earn(block, 0) > 0 {}
+        bias::weigh(block, 8, ME);
+        assert!(bias::are_locked(block) && !entry.takes_atomics());
+        drop(held);
+        assert_eq!(single(), 6);
+        assert_eq!(single(), 7);
+        assert!(entry.takes_atomics() && !bias::are_locked(block));
+        in_another_thread(array);
+        in_another_thread(|| assert_eq!(single(), 9));
+        array();
+        assert!(entry.takes_atomics(), "for good");
+        assert_eq!(window.local().load(511), Ok(6i64));
+        epoch.unlock().unwrap();
+        window.free().unwrap();
+    });
+}
+
+/// Every way that integers are combined knows both, and single elements alone end the locks.
+#[test]
+fn all_calls_take_the_locks_of_integers() {
+    with_bias(true, |universe, _| {
+        let mut window = universe.world().window(1024, 8).allocate().unwrap();
+        as_they_come(universe.engine(), &mut window);
+        let epoch = window.lock_all().unwrap();
+        let (entry, block) = (window.targets.get(ME).unwrap(), block(&window));
+        let array = || epoch.accumulate(ME, 0, Op::Sum, &[1i64; 512]).unwrap();
+        array();
+        in_another_thread(array);
+        array();
+        assert!(bias::are_locked(block));
+        let one = Layout::element::<i64>();
+        let column = one.vector(2, 1, 4).unwrap();
+        let served = |kind: Kind, body: &[u8], length: u64| {
+            let mut head = Head::new(kind, window.id().0, 0);
+            (head.basic, head.op) = (BasicType::I64.to_wire(), Op::Sum as u8);
+            head.length = length.into();
+            window.part.accumulate(kind, &head, body, 100).is_ok()
+        };
+        let calls: [&dyn Fn() -> bool; 7] = [
+            &|| epoch.fetch_and_op(ME, 0, Op::Sum, 1i64).is_ok(),
+            &|| epoch.compare_and_swap(ME, 0, 0i64, 1).is_ok(),
+            &|| epoch.accumulate(ME, column.at(0), Op::Sum, one.times(2).of(&[1i64; 2])).is_ok(),
+            &|| window.local().fetch_and_op(0, Op::Sum, 1i64).is_ok(),
+            &|| served(Kind::Accumulate, &1i64.to_le_bytes(), 8),
+            &|| served(Kind::CompareSwap, &[0; 16], 8),
+            &|| epoch.accumulate(ME, 0, Op::Sum, &[1i64; 512]).is_ok(),
+        ];
+        // Each of them, while the stripe is held, does not come to its end: what is served says so.
+        let held = stripe::try_range(block, &stripe::ALL_STRIPES, OTHER).unwrap();
+        let mut head = Head::new(Kind::Accumulate, window.id().0, 0);
+        (head.basic, head.op, head.length) = (BasicType::I64.to_wire(), Op::Sum as u8, 8.into());
+        let busy = window.part.accumulate(Kind::Accumulate, &head, &[0; 8], 100);
+        assert!(matches!(busy, Ok(crate::serve::Combined::Busy(_))));
+        drop(held);
+        for (i, call) in calls.iter().enumerate() {
+            assert!(call(), "{i}");
+            assert!(bias::are_locked(block) && !entry.takes_atomics(), "{i}");
+        }
+        // 512 B and 8 B less the cost of a lock each time: no end by these.
+        let mut singles = 0;
+        while !entry.takes_atomics() {
+            calls[singles % 2]();
+            singles += 1;
+            assert!(singles < 3000);
+        }
+        assert!(singles > 100);
+        for (i, call) in calls.iter().enumerate() {
+            assert!(call() && !bias::are_locked(block), "{i}");
+        }
         epoch.unlock().unwrap();
         window.free().unwrap();
     });

@@ -199,7 +199,7 @@ fn in_accumulates_of_floats() {
 }
 
 /// Each element counts the rounds of each rank, in 16 bits for each. An array is combined element
-/// by element, or many at once, from its first to its last: the last of the victim's is whole in
+/// by element, or many at a time, from its first to its last: the last of the victim's is whole in
 /// some and missing behind them, and none is there twice or in part; nothing of the others is lost.
 #[test]
 fn in_arrays_of_integers() {

@@ -71,7 +71,8 @@ fn of_several(bench: &mut Bench<'_>) -> Result<()> {
     })
 }
 
-/// Has the first rank measure in a window in which all ranks have combined `begun`.
+/// Has the first rank measure in a window in which all ranks have combined `begun`, the target
+/// before the others.
 fn several(
     bench: &mut Bench<'_>,
     begun: &[i64],
@@ -79,8 +80,10 @@ fn several(
 ) -> Result<()> {
     let window = bench.world().window(LARGE / 8, 8).allocate()?;
     let epoch = window.lock_all()?;
-    for _ in 0..2 {
-        epoch.accumulate(TARGET, 0, Op::Sum, begun)?;
+    for is_turn in [window.rank() == TARGET, window.rank() != TARGET].repeat(2) {
+        if is_turn {
+            epoch.accumulate(TARGET, 0, Op::Sum, begun)?;
+        }
         bench.world().barrier()?;
     }
     if bench.is_first() {

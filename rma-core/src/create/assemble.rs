@@ -95,8 +95,8 @@ impl WindowBuilder<'_> {
         self.open(window)
     }
 
-    /// What combines elements, where CPUs do. All ranks come to the same answer: the hint is
-    /// checked.
+    /// What combines elements, where CPUs do. All ranks of a node come to the same answer: the hint
+    /// is checked, and their CPUs are the same.
     fn choose_combining(&self, part: &mut Part) {
         if self.hints.get(Hint::AccumulateGranularity) > ONE_ELEMENT {
             part.integers = Integers::ByLock;

@@ -177,10 +177,11 @@ impl<'w> Access<'w> {
     /// As long as one thread of one rank is the only one that combines elements at a target, arrays
     /// are combined at the speed of a plain loop. From when a second one has come, for the life of
     /// the window, elements take a lock; integers of 32 and 64 bits only as long as arrays of them
-    /// come. When more single ones have come than these pay for, integers at that target are
-    /// combined by instructions of the CPU, one after the other: the fastest way for one element.
-    /// The [hint](crate::WindowBuilder::hint) `mpi_accumulate_granularity`, with as many bytes as
-    /// an array has, makes the window combine them by lock, whatever comes.
+    /// come, and not where the CPU has transactions, which arrays are combined in then. When more
+    /// single ones have come than these pay for, integers at that target are combined by
+    /// instructions of the CPU, one after the other: the fastest way for one element. The
+    /// [hint](crate::WindowBuilder::hint) `mpi_accumulate_granularity`, with as many bytes as an
+    /// array has, makes the window combine them by lock, whatever comes.
     ///
     /// Layouts are made of one [`BasicElement`] type and of nothing else; it says what is combined,
     /// and a buffer with a layout may have elements of another type, of which the layout picks

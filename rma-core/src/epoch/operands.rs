@@ -496,7 +496,7 @@ impl Peer<'_> {
                 } else {
                     return None;
                 };
-                if !self.is_under_lock(block, basic, bytes as usize) {
+                if !self.is_under_lock(block, (basic, op), bytes as usize) {
                     return None;
                 }
                 accumulate::row_under_lock(part, row, basic, op, operands, result);

@@ -267,11 +267,11 @@ impl<'w> Peer<'w> {
     pub(super) fn is_under_lock(
         &self,
         block: ControlBlock<'_>,
-        basic: BasicType,
+        (basic, op): (BasicType, Op),
         bytes: usize,
     ) -> bool {
-        let pays =
-            || self.window.integers() != Integers::AsTheyCome || bias::earn(block, bytes) > 0;
+        let is_counted = || op != Op::NoOp && self.window.integers() == Integers::AsTheyCome;
+        let pays = || !is_counted() || bias::earn(block, bytes) > 0;
         !basic.is_atomic() || bias::are_locked(block) && pays()
     }
 
@@ -314,7 +314,7 @@ impl<'w> Peer<'w> {
                 }
                 let Some(block) = entry.block() else { return Err(result) };
                 let Some(_held) = stripe::try_one(block, offset, rank) else { return Err(result) };
-                if !self.is_under_lock(block, basic, len) {
+                if !self.is_under_lock(block, (basic, op), len) {
                     return Err(result);
                 }
                 accumulate::under_lock(span, basic, op, operands, result);

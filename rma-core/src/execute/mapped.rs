@@ -2,10 +2,10 @@
 //!
 //! A thread that is the only one to combine elements of a part does so
 //! [alone](crate::memory::bias). As soon as there are others, elements that the machine combines
-//! atomically are combined so, one by one, unless the window's integers go by lock; all others
-//! under the lock of their stripe, a stripe at a time (docs/adr/0004-accumulate-mechanisms.md). All
-//! calls of the family use the same mechanism for the same type of a part: so, element by element,
-//! calls with layouts and without are atomic towards each other.
+//! atomically are combined so, one by one, unless integers of the part go by lock; all others under
+//! the lock of their stripe, a stripe at a time (docs/adr/0004-accumulate-mechanisms.md). At any
+//! time, all calls of the family use mechanisms that exclude each other for the same type of a
+//! part: so, element by element, calls with layouts and without are atomic towards each other.
 use crate::element::{AtomicElement, BasicType, Op, SwapVisitor};
 use crate::engine::{On, Wait};
 use crate::error::RmaError;
@@ -130,7 +130,7 @@ impl Window {
             return Err(self.misaligned_cold(place.target, place.disp, basic.align()));
         }
         let block = self.block_of(place.target)?;
-        self.part.weigh(block, basic, len);
+        self.part.weigh(block, (basic, op), len);
         let mut at = 0;
         while at < len {
             let first = place.offset + at as u64;
@@ -175,7 +175,7 @@ impl Window {
         let mut sink = sink.map(|sink| (&mut *sink.bytes, sink.into.cursor()));
         let (mut packed, mut old) = (Vec::new(), Vec::new());
         if let Some(bytes) = reached.there.bytes() {
-            self.part.weigh(self.block_of(operation.target)?, basic, bytes as usize);
+            self.part.weigh(self.block_of(operation.target)?, (basic, op), bytes as usize);
         }
         let target_rank = operation.target;
         let mut locked =
@@ -209,7 +209,7 @@ impl Window {
             return Err(self.misaligned_cold(place.target, place.disp, E::BASIC.align()));
         }
         let (block, basic) = (self.block_of(place.target)?, E::BASIC);
-        self.part.weigh(block, basic, size_of::<E>());
+        self.part.weigh(block, (basic, Op::Replace), size_of::<E>());
         let mechanism = self.mechanism(place.target, block, basic)?;
         let _held = match mechanism {
             Mechanism::Stripes => Some(self.stripe(block, place.offset)?),

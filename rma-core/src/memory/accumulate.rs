@@ -38,11 +38,11 @@ pub(crate) enum Integers {
     AsTheyCome,
 }
 
-/// Whether this thread may combine arrays by one atomic operation for all their elements.
+/// Whether the machine combines arrays by one atomic operation for all their elements.
 pub(crate) fn combines_at_once() -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
-        super::transaction::is_promising()
+        super::transaction::are_there()
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     {

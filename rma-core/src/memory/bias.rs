@@ -258,27 +258,34 @@ const LOCK_COST: u64 = 64;
 /// More is not earned: so many single elements pay, when arrays come no more.
 const MOST_EARNED: u64 = 1024 * LOCK_COST;
 
-/// What a part begins with: so many single elements find out whether arrays come, too.
+/// What a part begins with: so many bytes of single elements find out whether arrays come, too.
 const EARNED_FIRST: u64 = if cfg!(loom) { 0 } else { 64 * LOCK_COST };
 
 /// Counts integers that a thread combines under a lock, or would if it were not alone; returns what
 /// is left. Threads may count at the same time: what is lost then is no harm.
 #[inline(always)]
 pub(crate) fn earn(words: impl Biased, bytes: usize) -> u64 {
-    let earned = words.earned().load(Relaxed).saturating_add(bytes as u64);
-    let left = earned.saturating_sub(LOCK_COST).min(MOST_EARNED);
-    words.earned().store(left, Relaxed);
+    let before = words.earned().load(Relaxed);
+    let left = before.saturating_add(bytes as u64).saturating_sub(LOCK_COST).min(MOST_EARNED);
+    // Where nothing but arrays come, or nothing but elements, the line stays with all that read it.
+    if left != before {
+        words.earned().store(left, Relaxed);
+    }
     left
 }
 
 /// As [`earn`], of a thread that holds no stripe: once nothing is left, it has integers combined by
 /// atomics.
 pub(crate) fn weigh(words: impl Biased, bytes: usize, rank: Rank) {
-    if earn(words, bytes) > 0 {
-        return;
-    }
     let seen = words.bias().load(Relaxed);
-    if matches!(seen & state::MASK, state::LOCKED | state::LOCKING)
+    let left = match seen & state::MASK {
+        state::SHARED => return,
+        // Arrays gain nothing yet: so that ends, even if the former holder never comes.
+        state::LOCKING => earn(words, 0),
+        _ => earn(words, bytes),
+    };
+    if left == 0
+        && matches!(seen & state::MASK, state::LOCKED | state::LOCKING)
         // While it has all, no thread combines under one; those that come next see the word.
         && let Some(_all) = stripe::try_range(words, &ALL_STRIPES, rank)
     {
@@ -293,7 +300,8 @@ pub(crate) fn weigh(words: impl Biased, bytes: usize, rank: Rank) {
 #[inline(always)]
 pub(crate) fn are_locked(words: impl Biased) -> bool {
     // None has come to a part that no thread ever combines at alone: they are, or take no stripe.
-    matches!(words.bias().load(Relaxed) & state::MASK, 0 | state::LOCKED)
+    // pairs with the Release exchange in `settle`: what its thread combined without a lock is seen.
+    matches!(words.bias().load(Acquire) & state::MASK, 0 | state::LOCKED)
 }
 
 /// Comes to a part to combine elements: takes the bias if no thread has come before, unless this
@@ -343,14 +351,13 @@ pub(crate) fn admit<B: Biased, E>(
                 }
                 holder.word(shared(true))
             }
-            _ => me.map_or(shared(false), |me| me.word(state::HELD)),
+            _ => {
+                words.earned().store(EARNED_FIRST, Relaxed);
+                me.map_or(shared(false), |me| me.word(state::HELD))
+            }
         };
         // Of several threads that want something else of the word, one has its way.
         seen = match words.bias().compare_exchange(seen, next, AcqRel, Acquire) {
-            Ok(_) if next & state::MASK == state::HELD => {
-                words.earned().store(EARNED_FIRST, Relaxed);
-                next
-            }
             Ok(_) => next,
             Err(now) => now,
         };
@@ -359,15 +366,14 @@ pub(crate) fn admit<B: Biased, E>(
 
 /// Has integers combined under the locks of stripes if only this thread has kept all from that,
 /// which held the bias. It calls `set`, so that it has noted nothing any more by which it would
-/// combine them without a lock. The caller holds no stripe.
+/// combine them without a lock.
 pub(crate) fn settle(words: impl Biased, me: Holder, set: impl FnOnce(Note)) {
     let seen = me.word(state::LOCKING);
     if words.bias().load(Relaxed) == seen {
         set(Note::SHARED_BY_LOCK);
-        if let Some(_all) = stripe::try_range(words, &ALL_STRIPES, me.rank) {
-            // One that fails has been overtaken by one that has all combine by atomics.
-            _ = words.bias().compare_exchange(seen, me.word(state::LOCKED), AcqRel, Relaxed);
-        }
+        // Others may be in the middle of atomics, each under the lock that plain vectors need, too.
+        // One that fails has been overtaken by one that has all combine by atomics.
+        _ = words.bias().compare_exchange(seen, me.word(state::LOCKED), Release, Relaxed);
     }
 }
 

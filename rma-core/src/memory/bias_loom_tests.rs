@@ -1,6 +1,7 @@
 //! Threads of which one combines alone until another comes, on words whose accesses are seen late.
 use super::*;
 use crate::memory::control_block::STRIPES;
+use core::sync::atomic::AtomicU8;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU16, AtomicU64};
@@ -12,6 +13,8 @@ struct Words {
     bias: AtomicU64,
     busy: AtomicU64,
     earned: AtomicU64,
+    /// By which [ways](Way) elements are combined, in all runs of a test.
+    ways: std::sync::Arc<AtomicU8>,
     stripes: [AtomicU64; STRIPES],
     element: AtomicU64,
     /// What only a thread that is alone changes, and others may read who come behind it.
@@ -155,11 +158,24 @@ fn loom_single_atomics_of_the_holder_are_not_lost() {
     });
 }
 
+/// What a rank notes for each kind of epoch.
+struct Tables([Noted<AtomicU16>; 2]);
+
+impl Tables {
+    fn new() -> Self {
+        Self([(); 2].map(|()| Noted::from(Note::NOTHING.0)))
+    }
+
+    fn set(&self, note: Note) {
+        self.0.iter().for_each(|noted| noted.set(note));
+    }
+}
+
 /// As a window does it: adds one to an element of an array of so many bytes, by the means that it
 /// finds. Says how many: none if it would have to wait.
-fn add_as_it_comes(words: &Words, noted: &Noted<AtomicU16>, me: Holder, bytes: usize) -> u64 {
+fn add_as_it_comes(words: &Words, tables: &Tables, me: Holder, bytes: usize) -> u64 {
     weigh(words, bytes, me.rank);
-    let mechanism = match noted.mechanism(true, me, || Some(words)) {
+    let mechanism = match tables.0[0].mechanism(true, me, || Some(words)) {
         Some(mechanism) => mechanism,
         None => {
             let admission = admit(words, Some(me), Integers::AsTheyCome, fence_all);
@@ -168,26 +184,45 @@ fn add_as_it_comes(words: &Words, noted: &Noted<AtomicU16>, me: Holder, bytes: u
                 Admission::Shared(note) => note.mechanism(true).unwrap(),
                 Admission::Busy => return 0,
             };
-            noted.set(note(words, me, Integers::AsTheyCome));
+            tables.set(note(words, me, Integers::AsTheyCome));
             mechanism
         }
     };
     if let Mechanism::Stripes = mechanism {
-        settle(words, me, |note| noted.set(note));
+        settle(words, me, |note| tables.set(note));
     }
     let held = match mechanism {
         Mechanism::Stripes => Some(stripe::try_one(words, 0, me.rank)),
         _ => None,
     };
-    match held {
-        Some(None) => 0,
-        _ if mechanism.is_by_atomics(BasicType::I64, words) => words.add_among_others(),
-        _ => words.add_alone(),
+    let way = match (&mechanism, mechanism.is_by_atomics(BasicType::I64, words)) {
+        (Mechanism::Alone(_), _) => Way::Alone,
+        (Mechanism::Atomics, _) => Way::Atomics,
+        (Mechanism::Stripes, true) => Way::AtomicsUnderLock,
+        (Mechanism::Stripes, false) => Way::UnderLock,
+    };
+    if matches!(held, Some(None)) {
+        return 0;
+    }
+    words.ways.fetch_or(way as u8, Relaxed);
+    match way {
+        Way::Alone | Way::UnderLock => words.add_alone(),
+        Way::Atomics | Way::AtomicsUnderLock => words.add_among_others(),
     }
 }
 
-fn single(words: &Words, noted: &Noted<AtomicU16>, me: Holder) -> u64 {
-    match noted.takes_atomics(me.token) {
+/// How an element is combined.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Alone = 1,
+    Atomics = 2,
+    AtomicsUnderLock = 4,
+    UnderLock = 8,
+}
+
+/// An element that is combined by an atomic, if what is noted for another kind of epoch allows it.
+fn single(words: &Words, tables: &Tables, me: Holder) -> u64 {
+    match tables.0[1].takes_atomics(me.token) {
         true => words.add_among_others(),
         false => 0,
     }
@@ -195,32 +230,55 @@ fn single(words: &Words, noted: &Noted<AtomicU16>, me: Holder) -> u64 {
 
 /// Arrays and single elements of the holder, and of another that comes; how much the first array
 /// earns is whether all go by lock, or by atomics soon after.
-fn as_they_come(earned: usize) {
+fn as_they_come(earned: usize, expected: &[Way]) {
+    let ways = std::sync::Arc::new(AtomicU8::new(0));
+    let seen = ways.clone();
     loom::model(move || {
-        let words = Arc::new(Words::default());
+        let words = Arc::new(Words { ways: ways.clone(), ..Words::default() });
         let other = {
             let words = words.clone();
             thread::spawn(move || {
-                let (noted, me) = (Noted::from(Note::NOTHING.0), thread_of(1, 4));
+                let (noted, me) = (Tables::new(), thread_of(1, 4));
                 let first = add_as_it_comes(&words, &noted, me, earned);
                 first + add_as_it_comes(&words, &noted, me, 8) + single(&words, &noted, me)
             })
         };
-        let (noted, me) = (Noted::from(Note::NOTHING.0), thread_of(0, 4));
+        let (noted, me) = (Tables::new(), thread_of(0, 4));
         let mut mine = add_as_it_comes(&words, &noted, me, 8);
         mine += single(&words, &noted, me);
         mine += add_as_it_comes(&words, &noted, me, 8);
         mine += single(&words, &noted, me);
         words.check(mine + other.join().unwrap());
     });
+    for way in expected {
+        assert!(seen.load(Relaxed) & *way as u8 != 0, "no run has come to {way:?}");
+    }
 }
 
 #[test]
 fn loom_no_sum_is_lost_when_integers_go_by_lock() {
-    as_they_come(1000);
+    as_they_come(1000, &[Way::Alone, Way::AtomicsUnderLock, Way::UnderLock]);
 }
 
 #[test]
 fn loom_no_sum_is_lost_when_integers_go_by_atomics_again() {
-    as_they_come(130);
+    as_they_come(130, &[Way::Alone, Way::AtomicsUnderLock, Way::Atomics]);
+}
+
+/// The other is a thread of the same rank, and notes for both what it finds, one table after the
+/// other.
+#[test]
+fn loom_no_sum_is_lost_when_integers_go_by_lock_in_threads_of_a_rank() {
+    loom::model(|| {
+        let shared = Arc::new((Words::default(), Tables::new()));
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || add_as_it_comes(&shared.0, &shared.1, thread_of(0, 5), 1000))
+        };
+        let ((words, noted), me) = (&*shared, thread_of(0, 4));
+        let mut mine = add_as_it_comes(words, noted, me, 1000);
+        mine += add_as_it_comes(words, noted, me, 1000);
+        mine += single(words, noted, me);
+        words.check(mine + other.join().unwrap());
+    });
 }

@@ -2,8 +2,8 @@
 //!
 //! A part is divided into stripes of 16 KiB that share the few locks of its block in turn. An
 //! element belongs to the stripe of its first byte. A thread that combines elements which the
-//! machine does not combine by itself takes the lock first, unless it is [alone](super::bias); puts
-//! and gets do not.
+//! machine does not combine by itself, or integers of which arrays come, takes the lock first,
+//! unless it is [alone](super::bias); puts and gets do not.
 use super::control_block::{ControlBlock, STRIPES};
 use crate::layout::Row;
 use crate::rank::Rank;

@@ -61,10 +61,16 @@ impl AtomicFailures {
     }
 }
 
+/// Whether the CPU has them.
+#[inline]
+pub(super) fn are_there() -> bool {
+    is_x86_feature_detected!("rtm")
+}
+
 /// Whether to try one.
 #[inline]
 pub(super) fn is_promising() -> bool {
-    is_x86_feature_detected!("rtm") && FAILURES.allow_another()
+    are_there() && FAILURES.allow_another()
 }
 
 /// What became of one that was tried.

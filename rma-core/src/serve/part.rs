@@ -1,7 +1,7 @@
 //! This rank's own part, as messages reach it.
 #![allow(unsafe_code)]
 
-use crate::element::BasicType;
+use crate::element::{BasicType, Op};
 use crate::memory::accumulate::Integers;
 use crate::memory::bias::{self, Admission, Holder, Note};
 use crate::memory::control_block::ControlBlock;
@@ -30,10 +30,15 @@ impl Part {
         bias::admit(block, Holder::enter(self.comm.rank()), self.integers, fence_near)
     }
 
-    /// Counts elements that are about to be combined at a part, whose block this is, of which the
-    /// caller holds no stripe.
-    pub(crate) fn weigh(&self, block: ControlBlock<'_>, basic: BasicType, bytes: usize) {
-        if basic.is_atomic() && self.integers == Integers::AsTheyCome {
+    /// Counts elements that are combined at a part, whose block this is, of which the caller holds
+    /// no stripe. What only looks at them does not count.
+    pub(crate) fn weigh(
+        &self,
+        block: ControlBlock<'_>,
+        (basic, op): (BasicType, Op),
+        bytes: usize,
+    ) {
+        if basic.is_atomic() && op != Op::NoOp && self.integers == Integers::AsTheyCome {
             bias::weigh(block, bytes, self.comm.rank());
         }
     }

@@ -11,6 +11,7 @@ use crate::memory::target::Span;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::protocol::rows::{BadRows, Rows};
 use crate::window::Part;
+use core::ops::Range;
 
 /// The bytes of this rank's part that a message is about.
 struct Named<'p, 'm> {
@@ -100,20 +101,35 @@ impl Part {
         if !named.with_packed().all(|(row, _)| is_aligned(memory, row, basic)) {
             return Err(Status::Misaligned);
         }
-        // Everything between the first byte and the last: more than needed, in one piece. S-H9
         let (first, end) = named.rows.hull();
+        let combined = self.combine(&named, (basic, work), operands, (first..end, bytes))?;
+        // What is put off counts when it is done.
+        if !matches!(combined, Combined::Busy(_)) {
+            self.weigh(self.block.get(), (basic, work.op()), bytes);
+        }
+        Ok(combined)
+    }
+
+    /// Combines what is named, under the locks of everything between its first byte and its last:
+    /// more than needed, in one piece. S-H9
+    fn combine(
+        &self,
+        named: &Named<'_, '_>,
+        (basic, work): (BasicType, Work),
+        operands: &[u8],
+        (hull, bytes): (Range<u64>, usize),
+    ) -> Result<Combined, Status> {
         let block = self.block.get();
-        self.weigh(block, basic, bytes);
         let mechanism = match self.admit(block) {
             Ok(Admission::Alone(alone)) => Some(Mechanism::Alone(alone)),
             Ok(Admission::Shared(note)) => note.mechanism(basic.is_atomic()),
             Ok(Admission::Busy) => None,
             Err(_) => return Err(Status::Unfenced),
         };
-        let Some(mechanism) = mechanism else { return Ok(Combined::Busy(first..end)) };
+        let Some(mechanism) = mechanism else { return Ok(Combined::Busy(hull)) };
         let _locked = match mechanism {
-            Mechanism::Stripes => match stripe::try_range(block, &(first..end), self.comm.rank()) {
-                None => return Ok(Combined::Busy(first..end)),
+            Mechanism::Stripes => match stripe::try_range(block, &hull, self.comm.rank()) {
+                None => return Ok(Combined::Busy(hull)),
                 locked => locked,
             },
             _ => None,
@@ -127,7 +143,7 @@ impl Part {
                 if fetches { Combined::Bytes(old) } else { Combined::Done }
             }
             Work::Swap => {
-                let swap = SwapServed { span: memory, operands, by_atomics };
+                let swap = SwapServed { span: named.held.get(), operands, by_atomics };
                 Combined::Bytes(basic.visit_swap(swap).flatten().ok_or(Status::Malformed)?)
             }
         })
@@ -173,12 +189,20 @@ impl Named<'_, '_> {
 }
 
 /// What a message of the accumulate family asks for.
+#[derive(Clone, Copy)]
 enum Work {
     Combine { op: Op, fetches: bool },
     Swap,
 }
 
 impl Work {
+    fn op(self) -> Op {
+        match self {
+            Self::Combine { op, .. } => op,
+            Self::Swap => Op::Replace,
+        }
+    }
+
     fn parse(kind: Kind, head: &Head, basic: BasicType) -> Result<Self, Status> {
         if kind == Kind::CompareSwap {
             return Ok(Self::Swap);

@@ -8,11 +8,12 @@ use crate::group::Group;
 use crate::layout::Layout;
 use crate::memory::accumulate::Integers;
 use crate::memory::bias::{self, Admission, Mechanism, Note};
-use crate::memory::control_block::ControlBlock;
+use crate::memory::control_block::{ControlBlock, STRIPES};
 use crate::memory::stripe;
 use crate::memory::target::Target;
 use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::{Rank, WorldRank};
+use crate::serve::Combined;
 use crate::transport::{ImportError, PeerState};
 use crate::window::accumulate_tests::{Loop, asleep_in, with_bias};
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -365,37 +366,32 @@ fn integers_take_locks_as_long_as_arrays_earn() {
         let single = || epoch.fetch_and_op(ME, 0, Op::Sum, 1i64).unwrap();
         array();
         in_another_thread(array);
-        assert!(!bias::are_locked(block), "the former holder does not know");
+        assert!(!bias::are_locked(block), "the former holder has not come since");
         assert!(entry.mechanism(BasicType::I64, ME).is_some() && !entry.takes_atomics());
-        in_another_thread(array);
-        assert_eq!(single(), 3);
         array();
-        assert!(bias::are_locked(block), "now it does");
-        assert_eq!((single(), holder(&window)), (5, None));
+        assert!(bias::are_locked(block));
+        assert_eq!((single(), single(), holder(&window)), (3, 4, None));
         let held = stripe::try_one(block, 0, OTHER).unwrap();
-        // None of them finds out while another is in the middle of something.
-        let left = bias::earn(block, 0);
-        assert!(left > 0);
         while bias::earn(block, 0) > 0 {}
         bias::weigh(block, 8, ME);
-        assert!(bias::are_locked(block) && !entry.takes_atomics());
+        assert!(bias::are_locked(block) && !entry.takes_atomics(), "some thread is at it");
         drop(held);
-        assert_eq!(single(), 6);
-        assert_eq!(single(), 7);
+        assert_eq!((single(), single()), (5, 6));
         assert!(entry.takes_atomics() && !bias::are_locked(block));
         in_another_thread(array);
-        in_another_thread(|| assert_eq!(single(), 9));
+        in_another_thread(|| assert_eq!(single(), 8));
         array();
         assert!(entry.takes_atomics(), "for good");
-        assert_eq!(window.local().load(511), Ok(6i64));
+        assert_eq!(window.local().load(511), Ok(5i64));
         epoch.unlock().unwrap();
         window.free().unwrap();
     });
 }
 
-/// Every way that integers are combined knows both, and single elements alone end the locks.
+/// A former holder that never comes again keeps others from plain vectors, and not for ever from
+/// atomics without locks.
 #[test]
-fn all_calls_take_the_locks_of_integers() {
+fn a_holder_that_never_comes_ends_the_locks() {
     with_bias(true, |universe, _| {
         let mut window = universe.world().window(1024, 8).allocate().unwrap();
         as_they_come(universe.engine(), &mut window);
@@ -403,48 +399,103 @@ fn all_calls_take_the_locks_of_integers() {
         let (entry, block) = (window.targets.get(ME).unwrap(), block(&window));
         let array = || epoch.accumulate(ME, 0, Op::Sum, &[1i64; 512]).unwrap();
         array();
-        in_another_thread(array);
-        array();
-        assert!(bias::are_locked(block));
+        bias::hold_as(block, OTHER, false);
+        window.targets.set_bias(ME, Note::NOTHING);
+        let mut arrays = 1;
+        while !entry.takes_atomics() {
+            assert!(arrays < 1000, "arrays earn nothing by that");
+            array();
+            assert!(!bias::are_locked(block));
+            arrays += 1;
+        }
+        assert!(arrays > 10, "time to come");
+        assert_eq!(window.local().load(511), Ok(arrays));
+        epoch.unlock().unwrap();
+        window.free().unwrap();
+    });
+}
+
+/// A message that adds one to the first element, where this many were seen.
+fn serve_one(window: &Window, kind: Kind, seen: i64) -> Combined {
+    let mut head = Head::new(kind, window.id().0, 0);
+    (head.basic, head.op) = (BasicType::I64.to_wire(), Op::Sum as u8);
+    head.length = 8.into();
+    let body = match kind {
+        Kind::CompareSwap => [seen, seen + 1].map(i64::to_le_bytes).concat(),
+        _ => 1i64.to_le_bytes().to_vec(),
+    };
+    window.part.accumulate(kind, &head, &body, 100).unwrap()
+}
+
+/// Every call of the family waits for the locks as long as arrays earn, does what it is to do, and
+/// takes none afterwards; what only looks at elements does not count.
+#[test]
+fn all_calls_take_the_locks_of_integers() {
+    with_bias(true, |universe, _| {
+        let mut window = universe.world().window(1024, 8).allocate().unwrap();
+        as_they_come(universe.engine(), &mut window);
+        let epoch = window.lock_all().unwrap();
+        let (entry, block) = (window.targets.get(ME).unwrap(), block(&window));
+        epoch.accumulate(ME, 0, Op::Sum, &[1i64; 512]).unwrap();
+        in_another_thread(|| epoch.accumulate(ME, 0, Op::Sum, &[1i64; 512]).unwrap());
+        let at = |disp: u64| window.local().load::<i64>(disp).unwrap();
         let one = Layout::element::<i64>();
         let column = one.vector(2, 1, 4).unwrap();
-        let served = |kind: Kind, body: &[u8], length: u64| {
-            let mut head = Head::new(kind, window.id().0, 0);
-            (head.basic, head.op) = (BasicType::I64.to_wire(), Op::Sum as u8);
-            head.length = length.into();
-            window.part.accumulate(kind, &head, body, 100).is_ok()
-        };
-        let calls: [&dyn Fn() -> bool; 7] = [
-            &|| epoch.fetch_and_op(ME, 0, Op::Sum, 1i64).is_ok(),
-            &|| epoch.compare_and_swap(ME, 0, 0i64, 1).is_ok(),
-            &|| epoch.accumulate(ME, column.at(0), Op::Sum, one.times(2).of(&[1i64; 2])).is_ok(),
-            &|| window.local().fetch_and_op(0, Op::Sum, 1i64).is_ok(),
-            &|| served(Kind::Accumulate, &1i64.to_le_bytes(), 8),
-            &|| served(Kind::CompareSwap, &[0; 16], 8),
-            &|| epoch.accumulate(ME, 0, Op::Sum, &[1i64; 512]).is_ok(),
+        // Each adds one to the first element.
+        let calls: [&dyn Fn(); 6] = [
+            &|| epoch.accumulate(ME, 0, Op::Sum, &[1i64; 512]).unwrap(),
+            &|| _ = epoch.fetch_and_op(ME, 0, Op::Sum, 1i64).unwrap(),
+            &|| {
+                let seen = at(0);
+                assert_eq!(epoch.compare_and_swap(ME, 0, seen, seen + 1), Ok(seen));
+            },
+            &|| {
+                let two = one.times(2);
+                epoch.accumulate(ME, column.at(0), Op::Sum, two.of(&[1i64; 2])).unwrap();
+            },
+            &|| _ = window.local().fetch_and_op(0, Op::Sum, 1i64).unwrap(),
+            &|| {
+                let seen = at(0);
+                assert_eq!(window.local().compare_and_swap(0, seen, seen + 1), Ok(seen));
+            },
         ];
-        // Each of them, while the stripe is held, does not come to its end: what is served says so.
-        let held = stripe::try_range(block, &stripe::ALL_STRIPES, OTHER).unwrap();
-        let mut head = Head::new(Kind::Accumulate, window.id().0, 0);
-        (head.basic, head.op, head.length) = (BasicType::I64.to_wire(), Op::Sum as u8, 8.into());
-        let busy = window.part.accumulate(Kind::Accumulate, &head, &[0; 8], 100);
-        assert!(matches!(busy, Ok(crate::serve::Combined::Busy(_))));
-        drop(held);
+        let stripes: Vec<_> = (0..STRIPES).map(|index| block.stripe(index)).collect();
+        let served = |kind| serve_one(&window, kind, at(0));
+        let (mut sum, kinds) = (2, [Kind::Accumulate, Kind::CompareSwap]);
+        calls[0]();
+        sum += 1;
         for (i, call) in calls.iter().enumerate() {
-            assert!(call(), "{i}");
+            stripes.iter().for_each(|stripe| stripe.store(8, Relaxed));
+            // pairs with the Acquire exchange in `stripe::try_one`.
+            let give_back = || stripes.iter().for_each(|stripe| stripe.store(0, Release));
+            asleep_in(window.engine(), give_back, call);
+            sum += 1;
             assert!(bias::are_locked(block) && !entry.takes_atomics(), "{i}");
+            assert_eq!(at(0), sum, "{i}");
         }
-        // 512 B and 8 B less the cost of a lock each time: no end by these.
-        let mut singles = 0;
+        for kind in kinds {
+            let held = stripe::try_one(block, 0, OTHER).unwrap();
+            assert!(matches!(served(kind), Combined::Busy(_)), "{kind:?}");
+            drop(held);
+            assert!(!matches!(served(kind), Combined::Busy(_)), "{kind:?}");
+            sum += 1;
+            assert_eq!(at(0), sum, "{kind:?}");
+        }
+        for _ in 0..2000 {
+            assert_eq!(epoch.fetch_and_op(ME, 0, Op::NoOp, 0i64), Ok(sum));
+        }
+        assert!(bias::are_locked(block));
         while !entry.takes_atomics() {
-            calls[singles % 2]();
-            singles += 1;
-            assert!(singles < 3000);
+            calls[1]();
+            sum += 1;
+            assert!(sum < 3000);
         }
-        assert!(singles > 100);
-        for (i, call) in calls.iter().enumerate() {
-            assert!(call() && !bias::are_locked(block), "{i}");
-        }
+        let held = stripe::try_range(block, &stripe::ALL_STRIPES, OTHER).unwrap();
+        calls.iter().for_each(|call| call());
+        sum += calls.len() as i64;
+        assert!(kinds.iter().all(|kind| !matches!(served(*kind), Combined::Busy(_))));
+        assert_eq!(at(0), sum + 2);
+        drop(held);
         epoch.unlock().unwrap();
         window.free().unwrap();
     });

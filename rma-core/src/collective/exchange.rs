@@ -204,7 +204,7 @@ impl<'a> Exchange<'a> {
         self,
         near: &Near,
         told: (u64, &S),
-        each: impl FnMut(S),
+        each: impl FnMut(&S),
     ) -> Result<(), CollectiveError> {
         near.share(&self.comm.inner, &self.turn.shares, told, each)?;
         self.turn.one_sided.store(0, Relaxed);

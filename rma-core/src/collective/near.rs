@@ -136,7 +136,7 @@ impl Near {
         comm: &Inner,
         passed: &AtomicU64,
         (kind, mine): (u64, &S),
-        each: impl FnMut(S),
+        each: impl FnMut(&S),
     ) -> Result<(), CollectiveError> {
         let head = SlotHead { id: comm.id, slots: SlotUse::Told, kind };
         self.exchange(comm, passed, head, (comm.rank, mine), each)
@@ -155,7 +155,7 @@ impl Near {
     {
         let mut all = Vec::with_capacity(meeting.size() as usize);
         let mine = (comm.rank, mine);
-        self.exchange(meeting, passed, offers_of(comm), mine, |offer| all.push(offer))?;
+        self.exchange(meeting, passed, offers_of(comm), mine, |offer| all.push(*offer))?;
         Ok(all)
     }
 
@@ -176,7 +176,7 @@ impl Near {
         passed: &AtomicU64,
         head: SlotHead,
         (rank, mine): (Rank, &S),
-        mut each: impl FnMut(S),
+        mut each: impl FnMut(&S),
     ) -> Result<(), CollectiveError>
     where
         CollectiveError: From<M::Error>,
@@ -188,11 +188,14 @@ impl Near {
         let before = self.collective_block.before().writes[head.slots as usize];
         let waited = barrier::by_count(meeting, count, collective_block.writes(head.slots), before);
         self.counted(passed, waited)?;
-        let read = |rank| {
-            let malformed = CollectiveError::Malformed { what: "an exchange", from: Rank(rank) };
-            collective_block.read(head, count, Rank(rank)).ok_or(malformed)
-        };
-        let read = (0..meeting.size()).try_for_each(|rank| read(rank).map(&mut each));
+        let mut theirs = S::zeroed();
+        let read = (0..meeting.size()).map(Rank).try_for_each(|from| {
+            if !collective_block.read_into(head, count, from, &mut theirs) {
+                return Err(CollectiveError::Malformed { what: "an exchange", from });
+            }
+            each(&theirs);
+            Ok(())
+        });
         // pairs with the Acquire load of the rank that gives the collective block to another
         // communicator.
         collective_block.reads().fetch_add(1, Release);

@@ -191,7 +191,7 @@ impl Communicator {
         // As long as it will be on one node: it does not grow step by step.
         let mut all =
             Vec::with_capacity(self.collective_block().map_or(0, |_| self.size() as usize));
-        self.share_near_each(kind, mine, |it| all.push(it))?;
+        self.share_near_each(kind, mine, |it| all.push(*it))?;
         Ok(all)
     }
 
@@ -201,7 +201,7 @@ impl Communicator {
         &self,
         kind: u64,
         mine: E,
-        each: impl FnMut(E),
+        each: impl FnMut(&E),
     ) -> Result<()> {
         if let Some(near) = self.collective_block() {
             let exchange = Exchange::start_barrier(self, "allgather")?;
@@ -219,7 +219,7 @@ impl Communicator {
                 elements(&all)
             }
         };
-        all.into_iter().for_each(each);
+        all.iter().for_each(each);
         Ok(())
     }
 
@@ -228,7 +228,7 @@ impl Communicator {
         match self.collective_block() {
             Some(near) => {
                 let exchange = Exchange::start_barrier(self, "barrier")?;
-                exchange.share(near, (MEET, &0u64), drop)
+                exchange.share(near, (MEET, &0u64), |_| ())
             }
             None => self.runtime("barrier")?.barrier(),
         }
@@ -244,7 +244,7 @@ impl Communicator {
         if let Some(near) = self.collective_block() {
             let exchange = Exchange::start_barrier(self, "allreduce")?;
             let mut all = None;
-            let each = |it| all = Some(all.map_or(it, |all| combine(all, it)));
+            let each = |it: &E| all = Some(all.map_or(*it, |all| combine(all, *it)));
             exchange.share(near, (kind, &mine), each)?;
             return Ok(all.unwrap_or(mine));
         }

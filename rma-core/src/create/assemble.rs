@@ -40,7 +40,7 @@ impl WindowBuilder<'_> {
         if offset.checked_add(wish.size).is_none_or(|end| end > memory.mapping().len as u64) {
             return Err(ImportError::Malformed(self.comm.world_rank(Rank(0))).into());
         }
-        let (targets, regions) = (self.targets(&peers), material.regions());
+        let (mut targets, regions) = (self.targets(&peers), material.regions());
         let far = if regions.is_some() { Some((ADDRESSES, 1)) } else { plan.symmetric() };
         let mut part = Part {
             comm,
@@ -131,10 +131,9 @@ impl WindowBuilder<'_> {
     /// The tables of the ranks that are reached by load and store.
     fn targets(&self, peers: &Peers) -> Tables {
         let near = !self.is_apart() && !self.hints.path().is_far();
-        let near = peers.all.iter().filter(|_| near);
+        let peers_near = if near { &peers.all[..] } else { &[] };
         let unit = |peer: &Option<PeerPart>| peer.as_ref().map(|peer| peer.disp_unit);
-        let units: Vec<Option<u32>> = near.map(unit).collect();
-        Tables::new(peers.first, &units)
+        Tables::new(peers.first, peers_near.iter().map(unit))
     }
 
     /// Whether this rank shares memory with no rank, itself included.

@@ -225,26 +225,31 @@ impl Plan {
         }
     }
 
-    pub(super) fn join(a: Self, b: Self) -> Self {
-        Self {
-            id: if a.first < b.first { a.id } else { b.id },
-            next: if a.first < b.first { a.next } else { b.next },
-            first: a.first.min(b.first),
-            total: a.total.saturating_add(b.total),
-            available: a.available.min(b.available),
-            shortest: (a.available, a.shortest).min((b.available, b.shortest)).1,
-            extents: a.extents.max(b.extents),
-            durable: a.durable.max(b.durable),
-            size_min: a.size_min.min(b.size_min),
-            size_max: a.size_max.max(b.size_max),
-            unit_min: a.unit_min.min(b.unit_min),
-            unit_max: a.unit_max.max(b.unit_max),
-            wrong: a.wrong.min(b.wrong),
-            hints_min: a.hints_min.min(b.hints_min),
-            hints_max: a.hints_max.max(b.hints_max),
-            flavor_min: a.flavor_min.min(b.flavor_min),
-            flavor_max: a.flavor_max.max(b.flavor_max),
+    pub(super) fn join(mut self, other: Self) -> Self {
+        self.add(&other);
+        self
+    }
+
+    /// Makes it that of other ranks, too.
+    pub(super) fn add(&mut self, other: &Self) {
+        if other.first < self.first {
+            (self.id, self.next, self.first) = (other.id, other.next, other.first);
         }
+        if (other.available, other.shortest) < (self.available, self.shortest) {
+            (self.available, self.shortest) = (other.available, other.shortest);
+        }
+        self.total = self.total.saturating_add(other.total);
+        self.extents = self.extents.max(other.extents);
+        self.durable = self.durable.max(other.durable);
+        self.size_min = self.size_min.min(other.size_min);
+        self.size_max = self.size_max.max(other.size_max);
+        self.unit_min = self.unit_min.min(other.unit_min);
+        self.unit_max = self.unit_max.max(other.unit_max);
+        self.wrong = self.wrong.min(other.wrong);
+        self.hints_min = self.hints_min.min(other.hints_min);
+        self.hints_max = self.hints_max.max(other.hints_max);
+        self.flavor_min = self.flavor_min.min(other.flavor_min);
+        self.flavor_max = self.flavor_max.max(other.flavor_max);
     }
 
     /// Whether there can be a window of that flavor. All ranks agree on the answer.

@@ -9,7 +9,7 @@ use crate::memory::control_block::Agreement;
 use crate::object::{Flavor, NO_OBJECT};
 use crate::rank::Rank;
 use crate::transport::{Descriptor, EXTENTS_MAX};
-use crate::window::{BeforeFirst, Extents, Pages, PeerPart, Peers, kind};
+use crate::window::{BeforeFirst, Extents, PeerPart, Peers, kind};
 use bytemuck::{Pod, Zeroable};
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::OnceLock;
@@ -141,11 +141,15 @@ impl WindowBuilder<'_> {
         let share = Share::early(made.as_ref(), id, wish);
         let mine = self.proposal(wish, checked.is_ok(), share);
         let give_back = || made.iter().flatten().for_each(Made::give_back);
-        let (mut all, mut shares) = (None, Vec::with_capacity(self.comm.size() as usize));
-        let each = |told: Proposal| {
+        let mut all: Option<Plan> = None;
+        let mut shares = Vec::with_capacity(self.comm.size() as usize);
+        let each = |told: &Proposal| {
             let rank = Rank(shares.len() as u32);
-            let plan = Plan::of(rank, id, &told);
-            all = Some(all.map_or(plan, |all| Plan::join(all, plan)));
+            let plan = Plan::of(rank, id, told);
+            match &mut all {
+                Some(all) => all.add(&plan),
+                None => all = Some(plan),
+            }
             shares.push(ToldOfPart::new(rank, told.share));
         };
         self.comm.share_near_each(kind::PROPOSAL, mine, each).inspect_err(|error| {
@@ -308,9 +312,7 @@ pub(super) fn peers(shares: &[ToldOfPart], material: &Material<'_>, needed: u64)
             disp_unit: share.disp_unit,
             address: has.share.address.saturating_add(offset),
             block: Descriptor(share.block),
-            mapped_data: OnceLock::new(),
-            mapped_block: OnceLock::new(),
-            pages: if directory.is_some() { Pages::of_directory() } else { Pages::default() },
+            mapped: OnceLock::new(),
         }
     };
     let first = shares.first().map_or(0, |told| told.rank.0);

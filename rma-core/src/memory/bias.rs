@@ -278,14 +278,15 @@ pub(crate) fn earn(words: impl Biased, bytes: usize) -> u64 {
 /// atomics.
 pub(crate) fn weigh(words: impl Biased, bytes: usize, rank: Rank) {
     let seen = words.bias().load(Relaxed);
-    let left = match seen & state::MASK {
+    let (left, locked) = match seen & state::MASK {
         state::SHARED => return,
+        state::LOCKED => (earn(words, bytes), true),
         // Arrays gain nothing yet: so that ends, even if the former holder never comes.
-        state::LOCKING => earn(words, 0),
-        _ => earn(words, bytes),
+        state::LOCKING => (earn(words, 0), true),
+        _ => (earn(words, bytes), false),
     };
-    if left == 0
-        && matches!(seen & state::MASK, state::LOCKED | state::LOCKING)
+    if locked
+        && left == 0
         // While it has all, no thread combines under one; those that come next see the word.
         && let Some(_all) = stripe::try_range(words, &ALL_STRIPES, rank)
     {
@@ -306,7 +307,7 @@ pub(crate) fn are_locked(words: impl Biased) -> bool {
 
 /// Comes to a part to combine elements: takes the bias if no thread has come before, unless this
 /// one may hold none, and revokes that of another. `fence_all` has all threads of ranks that are
-/// near pass a fence. The caller holds no stripe.
+/// near pass a fence.
 #[cold]
 pub(crate) fn admit<B: Biased, E>(
     words: B,

@@ -312,20 +312,31 @@ impl<'a> CollectiveBlock<'a> {
         what.store(head.what(number), Release);
     }
 
-    /// Reads what a rank told the others in an exchange; `None` if it told something else.
+    /// As [`read_into`](Self::read_into); `None` if the rank told something else.
     pub(crate) fn read<S: Pod>(self, head: SlotHead, number: u64, rank: Rank) -> Option<S> {
+        let mut theirs = S::zeroed();
+        self.read_into(head, number, rank, &mut theirs).then_some(theirs)
+    }
+
+    /// Reads what a rank told the others in an exchange; false if it told something else.
+    pub(crate) fn read_into<S: Pod>(
+        self,
+        head: SlotHead,
+        number: u64,
+        rank: Rank,
+        theirs: &mut S,
+    ) -> bool {
         const { assert!(fits_slot::<S>(), "whole words, of a slot at most") };
         let ([id, what], told) = split(self.slot(head.slots, number, rank));
         // pairs with the Release store in `write`.
         if what.load(Acquire) != head.what(number) || id.load(Relaxed) != head.id {
-            return None;
+            return false;
         }
-        let mut theirs = S::zeroed();
-        let (words, _) = bytemuck::bytes_of_mut(&mut theirs).as_chunks_mut();
+        let (words, _) = bytemuck::bytes_of_mut(theirs).as_chunks_mut();
         for (word, theirs) in told.iter().zip(words) {
             *theirs = word.load(Relaxed).to_ne_bytes();
         }
-        Some(theirs)
+        true
     }
 }
 

@@ -17,7 +17,7 @@ use core::ops::Deref;
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// What an operation needs to know about one near target: half a cache line.
 #[repr(C, align(32))]
@@ -110,8 +110,11 @@ unsafe impl Sync for Table<'_> {}
 pub(crate) struct Tables {
     /// All near targets, once they are mapped.
     all: Targets,
-    started: Targets,
-    locked: Targets,
+    /// Made when the first epoch of that kind is opened: many windows have none.
+    started: OnceLock<Targets>,
+    locked: OnceLock<Targets>,
+    /// What is known of the bias of all parts before there is an epoch.
+    note: Note,
 }
 
 /// What a table says of which targets are held, which may outlive what its entries are mapped to.
@@ -156,12 +159,23 @@ impl<'w> Table<'w> {
 }
 
 impl Targets {
-    fn new(first: Rank, units: &[Option<u32>], permit: Permit) -> Self {
-        let entry = |unit: &Option<u32>| Target::new(0, unit.unwrap_or(FAR), held::NOT);
+    fn new(first: Rank, units: impl ExactSizeIterator<Item = u32>, permit: Permit) -> Self {
         // Of all there are, which is what the head says.
         let head = Target::head(units.len() as u64, first, permit);
-        let entries = iter::once(head).chain(units.iter().map(entry)).collect();
-        Self { entries, first: first.0 }
+        let entries = units.map(|unit| Target::new(0, unit, held::NOT));
+        Self { entries: iter::once(head).chain(entries).collect(), first: first.0 }
+    }
+
+    /// As many entries, none of which is mapped.
+    fn unmapped(&self, permit: Permit, note: Note) -> Self {
+        let units = self.entries().iter().map(|entry| entry.disp_unit);
+        let unmapped = Self::new(Rank(self.first), units, permit);
+        unmapped.set_bias(note);
+        unmapped
+    }
+
+    fn set_bias(&self, note: Note) {
+        self.iter().for_each(|entry| entry.bias.set(note));
     }
 
     #[inline(always)]
@@ -214,24 +228,24 @@ impl Targets {
 
 impl Tables {
     /// Of the displacement units from that rank on; `None` for a far one.
-    pub(crate) fn new(first: Rank, units: &[Option<u32>]) -> Self {
-        Self {
-            all: Targets::new(first, units, Permit::All),
-            started: Targets::new(first, units, Permit::Started),
-            locked: Targets::new(first, units, Permit::Locked),
-        }
+    pub(crate) fn new(first: Rank, units: impl ExactSizeIterator<Item = Option<u32>>) -> Self {
+        let units = units.map(|unit| unit.unwrap_or(FAR));
+        let all = Targets::new(first, units, Permit::All);
+        Self { all, started: OnceLock::new(), locked: OnceLock::new(), note: Note::NOTHING }
     }
 
-    /// Notes what is known of the bias of a target's part.
+    /// Notes what is known of the bias of a target's part. A table that is just being made knows
+    /// nothing of it, not what was known before, which may be true no longer.
     pub(crate) fn set_bias(&self, target: Rank, note: Note) {
-        let tables = [&self.all, &self.started, &self.locked].into_iter();
-        tables.filter_map(|it| it.get(target)).for_each(|entry| entry.bias.set(note));
+        let made = [Some(&self.all), self.started.get(), self.locked.get()];
+        let entries = made.into_iter().flatten().filter_map(|it| it.get(target));
+        entries.for_each(|entry| entry.bias.set(note));
     }
 
-    /// As [`set_bias`](Self::set_bias), of all parts, before there is an epoch.
-    pub(crate) fn set_bias_of_all(&self, note: Note) {
-        let tables = [&self.all, &self.started, &self.locked].into_iter();
-        tables.flat_map(Targets::iter).for_each(|entry| entry.bias.set(note));
+    /// As [`set_bias`](Self::set_bias), of all parts and for ever.
+    pub(crate) fn set_bias_of_all(&mut self, note: Note) {
+        self.note = note;
+        self.all.set_bias(note);
     }
 
     /// For the guard of an epoch.
@@ -244,8 +258,8 @@ impl Tables {
     fn of(&self, permit: Permit) -> &Targets {
         match permit {
             Permit::All => &self.all,
-            Permit::Started => &self.started,
-            Permit::Locked => &self.locked,
+            Permit::Started => self.started.get_or_init(|| self.all.unmapped(permit, self.note)),
+            Permit::Locked => self.locked.get_or_init(|| self.all.unmapped(permit, self.note)),
         }
     }
 
@@ -590,12 +604,36 @@ impl<'w> Span<'w> {
 mod tests {
     use super::*;
     use crate::layout::Row;
+    use crate::memory::accumulate::Integers;
     use crate::memory::strided::Area;
+
+    /// A table that is made later knows of a bias what holds for ever, and nothing that may have
+    /// changed meanwhile; from then on it is told.
+    #[test]
+    fn a_table_made_later_knows_what_holds_for_ever() {
+        let (here, shared) = (Rank(0), Note::shared(Integers::ByAtomics));
+        let knows = |tables: &Tables, permit| {
+            let entry = tables.of(permit).near(here).unwrap();
+            entry.mechanism(BasicType::I64, here).is_some()
+        };
+        let tables = Tables::new(here, [Some(8), None].into_iter());
+        tables.set_bias(here, shared);
+        assert!(knows(&tables, Permit::All) && !knows(&tables, Permit::Locked));
+        tables.set_bias(here, shared);
+        assert!(knows(&tables, Permit::Locked) && !knows(&tables, Permit::Started));
+        let mut tables = Tables::new(here, [Some(8), None].into_iter());
+        tables.set_bias_of_all(shared);
+        for permit in [Permit::All, Permit::Started, Permit::Locked] {
+            let table = tables.of(permit);
+            assert!(knows(&tables, permit) && table.near(Rank(1)).is_none(), "{permit:?}");
+            assert_eq!((table.len(), table.table().permit()), (2, permit));
+        }
+    }
 
     #[test]
     fn spans_stay_inside_the_part() {
         let mut memory = [0u64; 4];
-        let targets = Targets::new(Rank(0), &[Some(8)], Permit::All);
+        let targets = Targets::new(Rank(0), [8].into_iter(), Permit::All);
         let target = targets.get(Rank(0)).unwrap();
         assert!(target.span(0, 8).is_none(), "not mapped yet");
         // SAFETY: the memory outlives the table; the block is never asked for.
@@ -619,7 +657,7 @@ mod tests {
     #[test]
     fn atomics_refuse_misalignment() {
         let mut memory = [0u64; 2];
-        let targets = Targets::new(Rank(0), &[Some(1)], Permit::All);
+        let targets = Targets::new(Rank(0), [1].into_iter(), Permit::All);
         let target = targets.get(Rank(0)).unwrap();
         // SAFETY: the memory outlives the table; the block is never asked for.
         unsafe { target.map(Some((memory.as_mut_ptr().cast(), 16)), core::ptr::null_mut()) };

@@ -263,7 +263,7 @@ impl Window {
         page: usize,
     ) -> Result<Option<&dyn Mapped>, ImportError> {
         let owner = self.part.comm.world_rank(target);
-        let kept = self.peers.get(target).and_then(|peer| peer.pages.get(page));
+        let kept = self.peers.get(target).and_then(|peer| peer.mapped().pages.get(page));
         let Some(kept) = kept else { return Ok(None) };
         if let Some(mapped) = kept.get() {
             return Ok(Some(&**mapped));

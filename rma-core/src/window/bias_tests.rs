@@ -61,6 +61,18 @@ fn as_they_come(engine: &Engine, window: &mut Window) {
     engine.own_windows().add(window.id().0, &window.part);
 }
 
+/// As [`with_epoch`], of a window whose integers are combined as they come.
+fn with_epoch_as_they_come(test: impl FnOnce(&Window, &LockAll<'_>)) {
+    with_bias(true, |universe, _| {
+        let mut window = universe.world().window(1024, 8).allocate().unwrap();
+        as_they_come(universe.engine(), &mut window);
+        let epoch = window.lock_all().unwrap();
+        test(&window, &epoch);
+        epoch.unlock().unwrap();
+        window.free().unwrap();
+    });
+}
+
 /// Of two ranks, as far as this one's part knows.
 fn as_one_of_two(engine: &Engine, window: &mut Window) {
     engine.own_windows().remove(window.id());
@@ -357,11 +369,8 @@ fn where_none_may_revoke_all_combine() {
 /// array comes any more, all go by atomics.
 #[test]
 fn integers_take_locks_as_long_as_arrays_earn() {
-    with_bias(true, |universe, _| {
-        let mut window = universe.world().window(1024, 8).allocate().unwrap();
-        as_they_come(universe.engine(), &mut window);
-        let epoch = window.lock_all().unwrap();
-        let (entry, block) = (window.targets.get(ME).unwrap(), block(&window));
+    with_epoch_as_they_come(|window, epoch| {
+        let (entry, block) = (window.targets.get(ME).unwrap(), block(window));
         let array = || epoch.accumulate(ME, 0, Op::Sum, &[1i64; 512]).unwrap();
         let single = || epoch.fetch_and_op(ME, 0, Op::Sum, 1i64).unwrap();
         array();
@@ -370,7 +379,7 @@ fn integers_take_locks_as_long_as_arrays_earn() {
         assert!(entry.mechanism(BasicType::I64, ME).is_some() && !entry.takes_atomics());
         array();
         assert!(bias::are_locked(block));
-        assert_eq!((single(), single(), holder(&window)), (3, 4, None));
+        assert_eq!((single(), single(), holder(window)), (3, 4, None));
         let held = stripe::try_one(block, 0, OTHER).unwrap();
         while bias::earn(block, 0) > 0 {}
         bias::weigh(block, 8, ME);
@@ -383,8 +392,6 @@ fn integers_take_locks_as_long_as_arrays_earn() {
         array();
         assert!(entry.takes_atomics(), "for good");
         assert_eq!(window.local().load(511), Ok(5i64));
-        epoch.unlock().unwrap();
-        window.free().unwrap();
     });
 }
 
@@ -392,11 +399,8 @@ fn integers_take_locks_as_long_as_arrays_earn() {
 /// atomics without locks.
 #[test]
 fn a_holder_that_never_comes_ends_the_locks() {
-    with_bias(true, |universe, _| {
-        let mut window = universe.world().window(1024, 8).allocate().unwrap();
-        as_they_come(universe.engine(), &mut window);
-        let epoch = window.lock_all().unwrap();
-        let (entry, block) = (window.targets.get(ME).unwrap(), block(&window));
+    with_epoch_as_they_come(|window, epoch| {
+        let (entry, block) = (window.targets.get(ME).unwrap(), block(window));
         let array = || epoch.accumulate(ME, 0, Op::Sum, &[1i64; 512]).unwrap();
         array();
         bias::hold_as(block, OTHER, false);
@@ -410,8 +414,6 @@ fn a_holder_that_never_comes_ends_the_locks() {
         }
         assert!(arrays > 10, "time to come");
         assert_eq!(window.local().load(511), Ok(arrays));
-        epoch.unlock().unwrap();
-        window.free().unwrap();
     });
 }
 
@@ -431,11 +433,8 @@ fn serve_one(window: &Window, kind: Kind, seen: i64) -> Combined {
 /// takes none afterwards; what only looks at elements does not count.
 #[test]
 fn all_calls_take_the_locks_of_integers() {
-    with_bias(true, |universe, _| {
-        let mut window = universe.world().window(1024, 8).allocate().unwrap();
-        as_they_come(universe.engine(), &mut window);
-        let epoch = window.lock_all().unwrap();
-        let (entry, block) = (window.targets.get(ME).unwrap(), block(&window));
+    with_epoch_as_they_come(|window, epoch| {
+        let (entry, block) = (window.targets.get(ME).unwrap(), block(window));
         epoch.accumulate(ME, 0, Op::Sum, &[1i64; 512]).unwrap();
         in_another_thread(|| epoch.accumulate(ME, 0, Op::Sum, &[1i64; 512]).unwrap());
         let at = |disp: u64| window.local().load::<i64>(disp).unwrap();
@@ -460,7 +459,7 @@ fn all_calls_take_the_locks_of_integers() {
             },
         ];
         let stripes: Vec<_> = (0..STRIPES).map(|index| block.stripe(index)).collect();
-        let served = |kind| serve_one(&window, kind, at(0));
+        let served = |kind| serve_one(window, kind, at(0));
         let (mut sum, kinds) = (2, [Kind::Accumulate, Kind::CompareSwap]);
         calls[0]();
         sum += 1;
@@ -496,7 +495,5 @@ fn all_calls_take_the_locks_of_integers() {
         assert!(kinds.iter().all(|kind| !matches!(served(*kind), Combined::Busy(_))));
         assert_eq!(at(0), sum + 2);
         drop(held);
-        epoch.unlock().unwrap();
-        window.free().unwrap();
     });
 }

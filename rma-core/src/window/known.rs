@@ -8,17 +8,16 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Pages of a peer's directory behind the first, mapped when they are first used.
 #[derive(Default)]
-pub(crate) struct Pages(Box<[OnceLock<Box<dyn Mapped>>]>);
+pub(crate) struct Pages(OnceLock<Box<[MappedPage]>>);
+
+/// One of them.
+pub(crate) type MappedPage = OnceLock<Box<dyn Mapped>>;
 
 impl Pages {
-    /// Of a dynamic window.
-    pub(crate) fn of_directory() -> Self {
-        Self((1..PAGES).map(|_| OnceLock::new()).collect())
-    }
-
     /// Where a page is kept, from 1.
-    pub(crate) fn get(&self, page: usize) -> Option<&OnceLock<Box<dyn Mapped>>> {
-        self.0.get(page.checked_sub(1)?)
+    pub(crate) fn get(&self, page: usize) -> Option<&MappedPage> {
+        let pages = self.0.get_or_init(|| (1..PAGES).map(|_| MappedPage::new()).collect());
+        pages.get(page.checked_sub(1)?)
     }
 }
 

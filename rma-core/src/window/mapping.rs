@@ -82,7 +82,8 @@ impl Window {
         if peer.stays() && target != self.rank() {
             return Err(ImportError::Malformed(owner));
         }
-        let data = match peer.mapped_data.get() {
+        let mapped = &peer.mapped().data;
+        let data = match mapped.get() {
             Some(data) => data,
             None => {
                 let import = || self.engine().transport.shared.import(owner, peer.data.as_slice());
@@ -90,7 +91,7 @@ impl Window {
                 let own = peer.owner == self.rank();
                 let data = if own { None } else { Some(import()?) };
                 // If another thread was faster, its mapping is the one that is used.
-                peer.mapped_data.get_or_init(|| data)
+                mapped.get_or_init(|| data)
             }
         };
         let own = || self.part.memory.mapping();
@@ -110,12 +111,13 @@ impl Window {
     /// Maps the control words of a rank that shares memory.
     pub(crate) fn map_block(&self, target: Rank) -> Result<ControlBlock<'_>, ImportError> {
         let peer = self.peer(target)?;
-        if let Some(block) = peer.mapped_block.get() {
+        let mapped = &peer.mapped().block;
+        if let Some(block) = mapped.get() {
             return Ok(block.get());
         }
         let (transport, owner) = (&self.engine().transport, self.part.comm.world_rank(target));
         let block = PeerBlock::import(transport, owner, &peer.block)?;
-        Ok(peer.mapped_block.get_or_init(|| block).get())
+        Ok(mapped.get_or_init(|| block).get())
     }
 
     /// Enters this rank's own part into the table, if it has one.

@@ -177,13 +177,26 @@ pub(crate) struct PeerPart {
     /// Where it lies in its rank's process.
     pub(crate) address: u64,
     pub(crate) block: Descriptor,
+    /// See [`mapped`](Self::mapped).
+    pub(crate) mapped: OnceLock<Box<MappedPart>>,
+}
+
+/// What this rank has mapped of a part: few ranks reach all of their neighbours.
+#[derive(Default)]
+pub(crate) struct MappedPart {
     /// No memory if this rank owns the region.
-    pub(crate) mapped_data: OnceLock<Option<Box<dyn Mapped>>>,
-    pub(crate) mapped_block: OnceLock<PeerBlock>,
+    pub(crate) data: OnceLock<Option<Box<dyn Mapped>>>,
+    pub(crate) block: OnceLock<PeerBlock>,
+    /// Of a dynamic window.
     pub(crate) pages: Pages,
 }
 
 impl PeerPart {
+    /// What is mapped of it, and stays so as long as the window.
+    pub(crate) fn mapped(&self) -> &MappedPart {
+        self.mapped.get_or_init(Box::default)
+    }
+
     /// Whether no other rank can map it. S-K4
     pub(crate) fn stays(&self) -> bool {
         self.data.as_slice().is_empty()

@@ -233,7 +233,13 @@ impl Window {
     ) -> Result<Mechanism<ControlBlock<'b>>, RmaError> {
         let noted = self.targets.get(target).and_then(|it| it.mechanism(basic, self.rank()));
         let mechanism = match noted {
-            Some(mechanism) => mechanism,
+            Some(mechanism) => {
+                // A table may have been made since that was noted.
+                if !self.targets.agree_on_bias(target) {
+                    self.note(target, block);
+                }
+                mechanism
+            }
             None => self.come(target, block, basic)?,
         };
         if let Mechanism::Stripes = mechanism {

@@ -94,6 +94,10 @@ impl<W: Word<Value = u16>> Noted<W> {
         self.0.store(note.0, Release);
     }
 
+    pub(crate) fn is_as(&self, other: &Self) -> bool {
+        self.load() == other.load()
+    }
+
     #[inline(always)]
     fn load(&self) -> u16 {
         // pairs with the Release store in `set`: what was combined alone is seen.

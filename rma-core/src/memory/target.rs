@@ -110,7 +110,7 @@ unsafe impl Sync for Table<'_> {}
 pub(crate) struct Tables {
     /// All near targets, once they are mapped.
     all: Targets,
-    /// Made when the first epoch of that kind is opened: many windows have none.
+    /// Made by the first `start`, or `access` of a lock: many windows have none.
     started: OnceLock<Targets>,
     locked: OnceLock<Targets>,
     /// What is known of the bias of all parts before there is an epoch.
@@ -234,12 +234,23 @@ impl Tables {
         Self { all, started: OnceLock::new(), locked: OnceLock::new(), note: Note::NOTHING }
     }
 
-    /// Notes what is known of the bias of a target's part. A table that is just being made knows
-    /// nothing of it, not what was known before, which may be true no longer.
+    /// Notes what is known of the bias of a target's part. A table that is made later knows nothing
+    /// of it until it is [told](Self::agree_on_bias): what was known may be true no longer.
     pub(crate) fn set_bias(&self, target: Rank, note: Note) {
+        self.entries(target).for_each(|entry| entry.bias.set(note));
+    }
+
+    /// Whether all tables know the same of the bias of a target's part.
+    pub(crate) fn agree_on_bias(&self, target: Rank) -> bool {
+        let mut entries = self.entries(target);
+        let first = entries.next();
+        first.is_none_or(|first| entries.all(|entry| entry.bias.is_as(&first.bias)))
+    }
+
+    /// The entries of a target, in the tables that are made.
+    fn entries(&self, target: Rank) -> impl Iterator<Item = &Target> {
         let made = [Some(&self.all), self.started.get(), self.locked.get()];
-        let entries = made.into_iter().flatten().filter_map(|it| it.get(target));
-        entries.for_each(|entry| entry.bias.set(note));
+        made.into_iter().flatten().filter_map(move |it| it.get(target))
     }
 
     /// As [`set_bias`](Self::set_bias), of all parts and for ever.
@@ -279,11 +290,16 @@ impl Tables {
         }
     }
 
-    /// Takes a target out of that table. Operations of the epoch are over, because its guard is
-    /// given away.
+    /// Takes a target out of that table, if one was entered. Operations of the epoch are over,
+    /// because its guard is given away.
     #[inline(always)]
     pub(crate) fn close(&self, permit: Permit, target: Rank) {
-        if let Some(entry) = self.of(permit).get(target) {
+        let made = match permit {
+            Permit::All => None,
+            Permit::Started => self.started.get(),
+            Permit::Locked => self.locked.get(),
+        };
+        if let Some(entry) = made.and_then(|it| it.get(target)) {
             entry.limit.store(0, Relaxed);
             entry.block.store(null_mut(), Relaxed);
         }

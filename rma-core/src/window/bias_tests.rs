@@ -2,7 +2,7 @@
 use super::Window;
 use crate::element::{BasicType, Op};
 use crate::engine::Engine;
-use crate::epoch::LockAll;
+use crate::epoch::{Assert, LockAll};
 use crate::error::RmaError;
 use crate::group::Group;
 use crate::layout::Layout;
@@ -10,10 +10,11 @@ use crate::memory::accumulate::Integers;
 use crate::memory::bias::{self, Admission, Mechanism, Note};
 use crate::memory::control_block::{ControlBlock, STRIPES};
 use crate::memory::stripe;
-use crate::memory::target::Target;
+use crate::memory::target::{Permit, Target};
 use crate::protocol::message::{Head, Kind, Status};
 use crate::rank::{Rank, WorldRank};
 use crate::serve::Combined;
+use crate::sync::LockKind;
 use crate::transport::{ImportError, PeerState};
 use crate::window::accumulate_tests::{Loop, asleep_in, with_bias};
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -361,6 +362,31 @@ fn where_none_may_revoke_all_combine() {
         assert!(takes_stripes(entry) && entry.takes_atomics());
         drop(held);
         epoch.unlock().unwrap();
+        window.free().unwrap();
+    });
+}
+
+/// The tables of start and lock epochs are made late, and know then what the one of all knows.
+#[test]
+fn a_table_made_late_is_told() {
+    with_bias(true, |universe, _| {
+        let window = universe.world().window(64, 8).allocate().unwrap();
+        window.lock_all().unwrap().accumulate(ME, 0, Op::Sum, &[1.0f64]).unwrap();
+        let takes_atomics = |permit| {
+            let table = window.targets.table_of(permit);
+            table.get(ME).unwrap().takes_atomics()
+        };
+        assert!(takes_atomics(Permit::All) && !takes_atomics(Permit::Locked));
+        let lock = window.lock(ME, LockKind::Shared).unwrap();
+        assert_eq!(lock.access().fetch_and_op(ME, 1, Op::Sum, 1i64), Ok(0));
+        assert!(takes_atomics(Permit::Locked) && !takes_atomics(Permit::Started));
+        lock.unlock().unwrap();
+        let exposure = window.post(&[ME], Assert::NONE).unwrap();
+        let start = window.start(&[ME], Assert::NONE).unwrap();
+        assert_eq!(start.fetch_and_op(ME, 1, Op::Sum, 1i64), Ok(1));
+        assert!(takes_atomics(Permit::Started));
+        start.complete().unwrap();
+        exposure.wait().unwrap();
         window.free().unwrap();
     });
 }

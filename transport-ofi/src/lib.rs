@@ -31,6 +31,7 @@ mod profile;
 mod queue;
 mod raw;
 mod seal;
+mod sync;
 mod sys;
 mod turns;
 mod watcher;

@@ -6,12 +6,11 @@
 use crate::device::Device;
 use crate::patience::Patience;
 use crate::port::{Brought, Leave, Port, lock};
+use crate::sync::{AtomicBool, AtomicU32, Condvar, EventFile, Mutex, fence, wait_while};
 use rma_core::transport::Outcome;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fd::OwnedFd;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Condvar, Mutex, PoisonError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::time::{Duration, Instant};
 
 /// So long it stands still, or aside, or leaves a queue to a thread that has looked at it, before
@@ -33,8 +32,11 @@ pub(crate) const FAREWELL: Duration = Duration::from_secs(10);
 const LINGER: Duration = Duration::from_secs(1);
 
 /// How the watcher is told to look.
+///
+/// Whatever one side stores for the other, it passes a sequentially consistent fence before it
+/// loads what the other stores: so one of them sees the other.
 pub(crate) struct Bell {
-    file: OwnedFd,
+    file: EventFile,
     rung: AtomicBool,
     over: AtomicBool,
     /// Threads of the rank that sleep, or are about to.
@@ -51,37 +53,40 @@ pub(crate) struct Bell {
 impl Bell {
     pub(crate) fn new() -> rustix::io::Result<Self> {
         Ok(Self {
-            file: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            file: EventFile::new()?,
             rung: AtomicBool::new(false),
             over: AtomicBool::new(false),
             parked: AtomicU32::new(0),
             starving: AtomicBool::new(false),
             still: AtomicBool::new(false),
             aside: AtomicBool::new(false),
-            turn: Mutex::default(),
+            turn: Mutex::new(()),
             changed: Condvar::new(),
         })
     }
 
     /// There is something to do for it.
     pub(crate) fn ring(&self) {
-        if !self.rung.swap(true, SeqCst) {
-            // A counter that is full is readable all the same.
-            _ = rustix::io::write(&self.file, &1_u64.to_ne_bytes());
+        // Pairs with the swap in `answer`: what was done before is seen then.
+        if !self.rung.swap(true, AcqRel) {
+            self.file.raise();
             self.go();
         }
     }
 
     /// The rank leaves: the watcher ends as soon as it can.
     pub(crate) fn end(&self) {
-        self.over.store(true, SeqCst);
-        self.rung.store(false, SeqCst);
+        // Pairs with the Acquire load in `watch`.
+        self.over.store(true, Release);
+        self.rung.store(false, Relaxed);
         self.ring();
     }
 
     /// A thread of the rank is about to sleep.
     pub(crate) fn park(&self) {
-        self.parked.fetch_add(1, SeqCst);
+        self.parked.fetch_add(1, Relaxed);
+        // Pairs with the fences in `stand_aside` and `starve`.
+        fence(SeqCst);
         self.call_back();
         self.tell_starving();
         self.go();
@@ -90,7 +95,7 @@ impl Bell {
     /// There is something to look at for a watcher that stands aside.
     pub(crate) fn call_back(&self) {
         // At the latest when its sleep is over, it sees that nothing is left to threads.
-        if self.aside.load(SeqCst) {
+        if self.aside.load(Relaxed) {
             self.ring();
         }
     }
@@ -98,73 +103,79 @@ impl Bell {
     /// A thread of the rank found no room for a transfer. As long as it looks by itself it tries
     /// again; once it sleeps, the watcher looks soon, also where the provider tells nothing.
     pub(crate) fn starve(&self) {
-        self.starving.store(true, SeqCst);
-        // Both sides store before they load (SeqCst): either this sees that a thread sleeps, or
-        // `park` that one is starving.
+        self.starving.store(true, Relaxed);
+        // Pairs with the fence in `park`.
+        fence(SeqCst);
         if self.is_parked() {
             self.tell_starving();
         }
     }
 
     fn tell_starving(&self) {
-        if self.starving.load(SeqCst) && self.starving.swap(false, SeqCst) {
+        if self.starving.load(Relaxed) && self.starving.swap(false, Relaxed) {
             self.ring();
         }
     }
 
     /// It is awake again.
     pub(crate) fn unpark(&self) {
-        self.parked.fetch_sub(1, SeqCst);
+        self.parked.fetch_sub(1, Relaxed);
     }
 
     /// Has it go on, if it stands still.
     fn go(&self) {
-        // Both sides store before they load (SeqCst): either this sees it stand, or it sees why not
-        // to.
-        if self.still.load(SeqCst) {
-            drop(lock(&self.turn));
+        // Pairs with the fence in `stand_still`.
+        fence(SeqCst);
+        if self.still.load(Relaxed) {
+            drop(self.turn.lock().unwrap_or_else(PoisonError::into_inner));
             self.changed.notify_all();
         }
     }
 
     fn is_parked(&self) -> bool {
-        self.parked.load(SeqCst) > 0
+        self.parked.load(Relaxed) > 0
+    }
+
+    fn is_rung(&self) -> bool {
+        self.rung.load(Relaxed)
     }
 
     fn is_wanted(&self) -> bool {
-        self.is_parked() || self.rung.load(SeqCst)
+        self.is_parked() || self.is_rung()
     }
 
     fn stand_still(&self) {
-        let turn = lock(&self.turn);
-        self.still.store(true, SeqCst);
-        let wait = |(): &mut ()| !self.is_wanted();
-        let waited = self.changed.wait_timeout_while(turn, TICK, wait);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
-        self.still.store(false, SeqCst);
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.still.store(true, Relaxed);
+        // Pairs with the fence in `go`: either this sees why not to stand, or that one that it
+        // does, and waits for its turn then.
+        fence(SeqCst);
+        wait_while(&self.changed, turn, TICK, || !self.is_wanted());
+        self.still.store(false, Relaxed);
     }
 
     /// Sleeps without an eye on transfers: a thread of the rank that looks at them rings before it
     /// sleeps itself. The agent, which looks as well, waits for none.
     fn stand_aside(&self, sleep: impl FnOnce() -> Woken) -> Woken {
-        self.aside.store(true, SeqCst);
-        // Both sides store before they load (SeqCst): either this sees that a thread is about to
-        // sleep, or that thread sees this.
+        self.aside.store(true, Relaxed);
+        // Pairs with the fence in `park`: either this sees that a thread is about to sleep,
+        // or that thread sees this.
+        fence(SeqCst);
         let woken = if self.is_wanted() { Woken::Rung } else { sleep() };
-        self.aside.store(false, SeqCst);
+        self.aside.store(false, Relaxed);
         woken
     }
 
     fn poll_fd(&self) -> PollFd<'_> {
-        PollFd::new(&self.file, PollFlags::IN)
+        PollFd::new(self.file.get(), PollFlags::IN)
     }
 
     /// What was rung for is about to be done. The file is emptied first: a ring that finds the
     /// flag set has been seen, and one that writes later is another wake-up.
     fn answer(&self) {
-        _ = rustix::io::read(&self.file, &mut [0; 8]);
+        self.file.clear();
         // Read and written as one: what ringers wrote before is seen from here on.
-        self.rung.swap(false, SeqCst);
+        self.rung.swap(false, AcqRel);
     }
 }
 
@@ -185,7 +196,7 @@ pub(crate) fn watch(port: &Port, is_crowded: bool) {
             continue;
         }
         polls = polled;
-        if std::mem::take(&mut is_rung) || bell.rung.load(SeqCst) {
+        if std::mem::take(&mut is_rung) || bell.is_rung() {
             bell.answer();
             rest.disturb();
         }
@@ -382,7 +393,11 @@ pub(crate) fn tend(port: &Port, deadline: &mut Option<Instant>) -> bool {
     is_settled
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+#[path = "watcher_loom_tests.rs"]
+mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::{Bell, Duration, Woken, wait};
     use std::thread;

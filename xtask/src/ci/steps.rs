@@ -309,6 +309,9 @@ pub(super) const STEPS: &[Step] = &[
             cargo(&["test", "--release", "-p", "rma-transport-shm", "--lib", "loom"])
                 .env(LOOM)
                 .tests_at_least(1),
+            cargo(&["test", "--release", "-p", "rma-transport-ofi", "--lib", "loom"])
+                .env(LOOM)
+                .tests_at_least(4),
         ],
     )
     .together(),

@@ -345,7 +345,9 @@ impl Sleep for Shm {
     }
 
     fn park(&self, ticket: Ticket, timeout: Option<Duration>) {
+        let before = self.now();
         self.bell().park(ticket.0, timeout.into_iter().chain(self.nap).min());
+        self.patience.slept(self.now().saturating_sub(before));
     }
 
     #[inline]

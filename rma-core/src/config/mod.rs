@@ -89,9 +89,9 @@ pub struct Config {
     /// others do where the system lets no rank read the memory of another. Every rank of a job has
     /// the same.
     pub collective_direct_from: u64,
-    /// Blocks of more bytes are not copied so: ranks that fill and empty shared memory are faster
-    /// then, unless the bytes do not change from call to call. None is, if that is less than
-    /// [`collective_direct_from`](Self::collective_direct_from). Every rank of a job has the same.
+    /// Blocks of more bytes are not copied so; 0, none. Ranks that fill and empty shared memory are
+    /// as fast or faster, unless the bytes do not change from call to call and the CPUs have large
+    /// caches of their own: there, 128 KiB is a good limit. Every rank of a job has the same.
     pub collective_direct_to: u64,
     /// Targets whose size and displacement unit are remembered, per window without symmetry; of a
     /// dynamic window, regions that a device reaches. A window may have its own: hint
@@ -147,7 +147,7 @@ impl Default for Config {
             collective_lane_bytes: 1 << 20,
             collective_lane_from: 8 << 10,
             collective_direct_from: 32 << 10,
-            collective_direct_to: 128 << 10,
+            collective_direct_to: 0,
             target_cache: 64,
             dynamic_regions: 1 << 16,
             device_run_bytes: None,

@@ -132,7 +132,7 @@ pub(super) const SETTINGS: [Setting; COUNT] = [
     Setting {
         same: true,
         ..number!(collective_direct_to: u64, bytes(0),
-            "blocks that are copied so have so many bytes at most; with less than that, none is")
+            "blocks that are copied so have so many bytes at most; with 0, none is")
     },
     number!(target_cache: usize, counted(1, u32::MAX as u64, "targets"),
         "targets, or regions a device reaches, that each window remembers (hint rma_target_cache)"),

@@ -103,7 +103,8 @@ impl Bell {
     /// A thread of the rank found no room for a transfer. As long as it looks by itself it tries
     /// again; once it sleeps, the watcher looks soon, also where the provider tells nothing.
     pub(crate) fn starve(&self) {
-        self.starving.store(true, Relaxed);
+        // Pairs with the swap in `tell_starving`: what was done before is seen by the watcher.
+        self.starving.store(true, Release);
         // Pairs with the fence in `park`.
         fence(SeqCst);
         if self.is_parked() {
@@ -112,7 +113,7 @@ impl Bell {
     }
 
     fn tell_starving(&self) {
-        if self.starving.load(Relaxed) && self.starving.swap(false, Relaxed) {
+        if self.starving.load(Relaxed) && self.starving.swap(false, AcqRel) {
             self.ring();
         }
     }

@@ -79,6 +79,11 @@ impl Doorbell {
         self.disarm();
     }
 
+    /// Whether a sleeper was rung since that `arm`.
+    pub(crate) fn is_rung_since(&self, armed: u32) -> bool {
+        self.seq.load(Relaxed) != armed
+    }
+
     /// Wakes every sleeper.
     #[inline]
     pub(crate) fn ring(&self) {

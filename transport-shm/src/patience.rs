@@ -11,21 +11,25 @@
 //!
 //! How long to spin depends on what a sleep costs. A CPU that has stopped, in a virtual machine,
 //! takes up to 100 microseconds to run a thread again, which its peer waits for, too: if that then
-//! sleeps as well, each keeps the other asleep. So spins become longer after sleeps that were
-//! short, and shorter after long ones (as KVM polls before it stops a CPU), unless others want the
-//! CPU.
+//! sleeps as well, each keeps the other asleep. So behind its yield a wait spins on, the longer the
+//! more sleeps were short, and not after long ones (as KVM polls before it stops a CPU), nor where
+//! others want the CPU.
 //!
 //! Where ranks outnumber CPUs, yields find each other; one that found a process that
 //! never sleeps is so slow that the next waits sleep at once.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Rounds of a wait on a CPU of its own, at least and at most: 10 to 50 microseconds with the
-/// caller's own work, and eight times as long.
-const SPINS: [u32; 2] = [1_000, 8_000];
-/// Of a sleep that was no longer, a spin of most rounds would have seen the end.
-const SHORT_SLEEP: Duration = Duration::from_micros(150);
+/// Rounds of a wait on a CPU of its own, up to its yield: 10 to 50 microseconds with the caller's
+/// own work.
+const SPINS: u32 = 1_000;
+/// So long a wait spins on behind its yield, first, twice as long each time, and at most.
+const SPINS_ON: [Duration; 2] = [Duration::from_micros(20), Duration::from_micros(160)];
+/// So often in these rounds it asks how long it has spun.
+const ROUNDS_TIMED: u32 = 32;
+/// With so many rounds it stops even if other threads of the rank have begun anew meanwhile.
+const SPINS_MOST: u32 = 16_000;
 /// The first of them without a pause, which takes longer than the caller's own work: an answer
 /// that comes at all soon, within a microsecond, is found twice as soon.
 const LOOKS: u32 = 64;
@@ -40,8 +44,9 @@ const CROWDED_YIELDS_LEAST: u32 = 2;
 /// and two switches of threads take longer than this.
 const SLOW_YIELD: Duration = Duration::from_nanos(1_500);
 /// One that took no longer than this may have been slow by itself, as the first call of the system
-/// on a CPU that had stopped: another one right behind it tells.
+/// on a CPU that had stopped: another one soon tells.
 const DOUBTFUL_YIELD: Duration = Duration::from_micros(20);
+const SOON: Duration = Duration::from_millis(1);
 /// The same where ranks outnumber CPUs, for each that shares one: they may work a little before
 /// they yield. For a few it is shorter than what the system gives to a process that never does; of
 /// many, such a one is not told apart.
@@ -71,10 +76,12 @@ pub(crate) struct Patience {
     yields: u32,
     /// What is a slow yield.
     slow: Duration,
-    /// Rounds of a wait, if not.
-    spins: AtomicU32,
-    /// The last yield was slow, perhaps by itself.
-    in_doubt: AtomicBool,
+    /// How long a wait spins on behind its yield; in nanoseconds, as all times here.
+    spins_on: AtomicU64,
+    /// When the last one began to.
+    spins_from: AtomicU64,
+    /// When a yield was slow, perhaps by itself; 0 if it was not.
+    doubt_from: AtomicU64,
     /// Waits that are to begin before the CPU counts as not shared.
     shared_for: AtomicU32,
     /// What that will be after the next slow yield.
@@ -89,40 +96,64 @@ impl Patience {
         let slow = if crowded { CROWDED_SLOW_YIELD * sharing } else { SLOW_YIELD };
         let yields = (CROWDED_YIELDS / sharing.max(1)).max(CROWDED_YIELDS_LEAST);
         let (shared_for, shared_next) = (AtomicU32::new(0), AtomicU32::new(first));
-        let spins = AtomicU32::new(SPINS[0]);
-        let in_doubt = AtomicBool::new(false);
-        Self { crowded, yields, slow, spins, in_doubt, shared_for, shared_next }
+        let [spins_on, spins_from, doubt_from] = [(); 3].map(|()| AtomicU64::new(0));
+        Self { crowded, yields, slow, spins_on, spins_from, doubt_from, shared_for, shared_next }
     }
 
-    /// What to do in round `round` of a wait.
+    /// What to do in round `round` of a wait, at a time that is seldom asked for.
     #[inline]
-    pub(crate) fn pass(&self, round: u32) -> Pass {
+    pub(crate) fn pass(&self, round: u32, now: impl FnOnce() -> Duration) -> Pass {
         if self.shared_for.load(Relaxed) != 0 {
             return self.shared(round);
         }
         if self.crowded {
             return if round < self.yields { Pass::Yield } else { Pass::Sleep };
         }
-        let spins = self.spins.load(Relaxed);
         match round {
             ..LOOKS => Pass::Look,
-            _ if round < spins => Pass::Spin,
-            _ if round == spins => Pass::Yield,
-            _ if round == spins + 1 && self.in_doubt.load(Relaxed) => Pass::Yield,
-            _ => Pass::Sleep,
+            LOOKS..SPINS => Pass::Spin,
+            SPINS => Pass::Yield,
+            _ => self.behind_yield(round - SPINS, now),
         }
     }
 
-    /// A sleep took so long.
-    pub(crate) fn slept(&self, took: Duration) {
-        if self.crowded || self.shared_for.load(Relaxed) != 0 {
+    #[cold]
+    fn behind_yield(&self, round: u32, now: impl FnOnce() -> Duration) -> Pass {
+        if round == 1 && self.doubt_from.load(Relaxed) != 0 {
+            return Pass::Yield;
+        }
+        let spins_on = self.spins_on.load(Relaxed);
+        if spins_on == 0 || round > SPINS_MOST {
+            return Pass::Sleep;
+        }
+        if round <= 2 {
+            self.spins_from.store(nanos(now()), Relaxed);
+        } else if round.is_multiple_of(ROUNDS_TIMED) {
+            let spun = nanos(now()).saturating_sub(self.spins_from.load(Relaxed));
+            if spun >= spins_on {
+                return Pass::Sleep;
+            }
+        }
+        Pass::Spin
+    }
+
+    /// A wait slept so long. Nothing is learned of sleeps that `is_rung` did not end: a wait that
+    /// looks again by itself would not have looked sooner.
+    pub(crate) fn slept(&self, from: Duration, to: Duration, is_rung: bool) {
+        if !is_rung || self.crowded || self.shared_for.load(Relaxed) != 0 {
             return;
         }
-        let ([least, most], spins) = (SPINS, self.spins.load(Relaxed));
-        let is_short = took <= SHORT_SLEEP;
-        let next = if is_short { (2 * spins).min(most) } else { (spins / 2).max(least) };
+        let [first, most] = SPINS_ON.map(nanos);
+        let spins_on = self.spins_on.load(Relaxed);
+        // With what it has spun behind its yield.
+        let from = if spins_on == 0 { nanos(from) } else { self.spins_from.load(Relaxed) };
+        let next = match nanos(to).saturating_sub(from) {
+            missed if missed <= most => (2 * spins_on).clamp(first, most),
+            _ if spins_on > first => spins_on / 2,
+            _ => 0,
+        };
         // Threads that learn at once differ by a step.
-        self.spins.store(next, Relaxed);
+        self.spins_on.store(next, Relaxed);
     }
 
     /// Many threads may count down at once: a few waits more or less do not matter.
@@ -136,14 +167,20 @@ impl Patience {
     }
 
     /// A yield took so long.
-    pub(crate) fn yielded(&self, took: Duration) {
+    pub(crate) fn yielded(&self, from: Duration, to: Duration) {
         let [first, most] = REMEMBERED_WAITS;
         let waits = self.shared_next.load(Relaxed);
+        let took = to.saturating_sub(from);
         let is_slow = took >= self.slow;
         let is_doubtful = is_slow && !self.crowded && took <= DOUBTFUL_YIELD;
-        let was_in_doubt = self.in_doubt.swap(is_doubtful, Relaxed);
-        if is_doubtful && !was_in_doubt {
-            return;
+        let since = self.doubt_from.load(Relaxed);
+        let is_soon = since != 0 && nanos(from).saturating_sub(since) <= nanos(SOON);
+        if is_doubtful && !is_soon {
+            return self.doubt_from.store(nanos(to).max(1), Relaxed);
+        }
+        self.doubt_from.store(0, Relaxed);
+        if is_slow {
+            self.spins_on.store(0, Relaxed);
         }
         let next = if is_slow {
             self.shared_for.store(waits, Relaxed);
@@ -167,20 +204,25 @@ impl Patience {
                  to {most} waits after one of {slow} us or more"
             );
         }
-        let (slow, spins, [least, most]) = (self.slow.as_nanos(), self.spins.load(Relaxed), SPINS);
-        let short = SHORT_SLEEP.as_micros();
+        let (slow, spins_on) = (self.slow.as_nanos(), self.spins_on.load(Relaxed) / 1_000);
+        let longest = SPINS_ON[1].as_micros();
         format!(
-            "spins {spins} rounds ({least} to {most}: more after sleeps of {short} us at most), \
-             yields once, then futex sleep; {SHARED_SPINS} rounds and no \
-             yield for {first} to {most} waits after a yield of {slow} ns or more, in which \
-             somebody else ran"
+            "spins {SPINS} rounds, yields once, spins on for {spins_on} us (up to {longest}, as \
+             long as sleeps are short), then futex sleep; {SHARED_SPINS} rounds and no yield for \
+             {first} to {most} waits after a yield of {slow} ns or more, in which somebody else ran"
         )
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    time.as_nanos() as u64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::cell::Cell;
+    use core::ops::Deref;
 
     const QUICK: u64 = 300;
     const SPIN: u64 = 20;
@@ -198,125 +240,193 @@ mod tests {
         BesideHog,
     }
 
-    /// What a wait of so many nanoseconds of the peer's work costs; whether it slept.
-    fn wait(patience: &Patience, work: u64, peer: Peer) -> (u64, bool) {
-        let mut ns = 0;
-        for round in 0.. {
-            match patience.pass(round) {
-                Pass::Look | Pass::Spin => ns += SPIN,
-                Pass::Yield => {
-                    let took = match peer {
-                        Peer::Beside => QUICK,
-                        Peer::Here => 2 * SWITCH + work,
-                        Peer::BesideHog => 4_000_000,
-                    };
-                    patience.yielded(Duration::from_nanos(took));
-                    ns += took;
-                    if peer == Peer::Here {
-                        return (ns, false);
-                    }
-                }
-                Pass::Sleep if peer == Peer::Here => return (ns + work + WAKE, true),
-                Pass::Sleep => {
-                    let end = ns.max(work) + WAKE;
-                    patience.slept(Duration::from_nanos(end - ns));
-                    return (end, true);
-                }
-            }
-            if peer != Peer::Here && ns >= work {
-                return (ns, false);
-            }
-        }
-        unreachable!("rounds do not end");
+    /// A rank, and its clock in nanoseconds.
+    struct Waiting {
+        patience: Patience,
+        clock: Cell<u64>,
     }
 
-    fn mean(patience: &Patience, waits: u64, work: u64, peer: Peer) -> u64 {
-        (0..waits).map(|_| wait(patience, work, peer).0).sum::<u64>() / waits
+    impl Deref for Waiting {
+        type Target = Patience;
+
+        fn deref(&self) -> &Patience {
+            &self.patience
+        }
+    }
+
+    impl Waiting {
+        fn new(sharing: u32) -> Self {
+            Self { patience: Patience::new(sharing), clock: Cell::new(1_000_000) }
+        }
+
+        fn now(&self) -> Duration {
+            Duration::from_nanos(self.clock.get())
+        }
+
+        fn passes(&self, round: u32) -> Pass {
+            self.pass(round, || self.now())
+        }
+
+        /// How long `ns` took.
+        fn take(&self, ns: u64) -> (Duration, Duration) {
+            let from = self.now();
+            self.clock.set(self.clock.get() + ns);
+            (from, self.now())
+        }
+
+        fn yields(&self, took: Duration) {
+            let (from, to) = self.take(took.as_nanos() as u64);
+            self.yielded(from, to);
+        }
+
+        fn sleeps(&self, took: Duration, is_rung: bool) {
+            let (from, to) = self.take(took.as_nanos() as u64);
+            self.slept(from, to, is_rung);
+        }
+
+        /// What a wait of so many nanoseconds of the peer's work costs; whether it slept.
+        fn wait(&self, work: u64, peer: Peer) -> (u64, bool) {
+            let begin = self.clock.get();
+            let spent = || self.clock.get() - begin;
+            for round in 0.. {
+                match self.passes(round) {
+                    Pass::Look | Pass::Spin => _ = self.take(SPIN),
+                    Pass::Yield => {
+                        self.yields(Duration::from_nanos(match peer {
+                            Peer::Beside => QUICK,
+                            Peer::Here => 2 * SWITCH + work,
+                            Peer::BesideHog => 4_000_000,
+                        }));
+                        if peer == Peer::Here {
+                            return (spent(), false);
+                        }
+                    }
+                    Pass::Sleep => {
+                        let left = if peer == Peer::Here { work } else { work - spent() };
+                        self.sleeps(Duration::from_nanos(left + WAKE), true);
+                        return (spent(), true);
+                    }
+                }
+                if peer != Peer::Here && spent() >= work {
+                    return (spent(), false);
+                }
+            }
+            unreachable!("rounds do not end");
+        }
+
+        fn mean(&self, waits: u64, work: u64, peer: Peer) -> u64 {
+            (0..waits).map(|_| self.wait(work, peer).0).sum::<u64>() / waits
+        }
     }
 
     #[test]
     fn an_answer_from_another_cpu_costs_spins_only() {
-        let patience = Patience::new(1);
+        let rank = Waiting::new(1);
         for work in [600, 10_000, 20_000] {
-            assert_eq!(wait(&patience, work, Peer::Beside), (work, false));
+            assert_eq!(rank.wait(work, Peer::Beside), (work, false));
         }
-        assert_eq!(wait(&patience, 1_000_000, Peer::Beside), (1_000_000 + WAKE, true));
-        assert_eq!(wait(&patience, 20_000, Peer::Beside), (20_000, false), "the yield was quick");
+        assert_eq!(rank.wait(1_000_000, Peer::Beside), (1_000_000 + WAKE, true));
+        assert_eq!(rank.wait(20_000, Peer::Beside), (20_000, false), "the yield was quick");
     }
 
     /// The work of each of two is what the other waits for, and to wake up is slow.
     #[test]
     fn two_that_sleep_do_not_keep_each_other_asleep() {
-        const SLOW_WAKE: u64 = 60_000;
-        let both = [(); 2].map(|()| Patience::new(1));
-        let mut slept = 0;
-        let mut late = 1_000_000;
+        const SLOW_WAKE: u64 = 80_000;
+        let both = [(); 2].map(|()| Waiting::new(1));
+        let (mut slept, mut late) = (0, 1_000_000);
         for turn in 0..1_000 {
-            let (_, sleeps) = wait(&both[turn % 2], 2_000 + late, Peer::Beside);
+            let (_, sleeps) = both[turn % 2].wait(2_000 + late, Peer::Beside);
             late = if sleeps { SLOW_WAKE } else { 0 };
             slept += u32::from(sleeps);
         }
         assert!(slept < 10, "{slept}");
-        // Who waits for long does not spin for long.
-        let patience = &both[0];
-        (0..3).for_each(|_| _ = wait(patience, 1_000_000, Peer::Beside));
-        assert_eq!(patience.pass(SPINS[0]), Pass::Yield);
     }
 
+    /// As long as waits end soon behind the yield, none sleeps; of those that take longer, none
+    /// spins on.
     #[test]
-    fn a_yield_that_is_slow_by_itself_is_repeated() {
-        let patience = Patience::new(1);
-        let ends = |patience: &Patience| [0, 1].map(|more| patience.pass(SPINS[0] + more));
-        assert_eq!(ends(&patience), [Pass::Yield, Pass::Sleep]);
-        patience.yielded(DOUBTFUL_YIELD);
-        assert_eq!(ends(&patience), [Pass::Yield, Pass::Yield]);
-        patience.yielded(Duration::from_nanos(QUICK));
-        assert_eq!(ends(&patience), [Pass::Yield, Pass::Sleep]);
-        (0..2).for_each(|_| patience.yielded(SLOW_YIELD));
-        assert_eq!(ends(&patience), [Pass::Sleep, Pass::Sleep]);
-    }
-
-    #[test]
-    fn short_sleeps_where_others_want_the_cpu_make_no_spin_longer() {
-        for patience in [Patience::new(1), Patience::new(2)] {
-            patience.yielded(Duration::from_millis(4));
-            (0..10).for_each(|_| patience.slept(SHORT_SLEEP));
-            assert_eq!(patience.spins.load(Relaxed), SPINS[0]);
+    fn a_rank_that_waits_for_long_does_not_spin_on() {
+        let rank = Waiting::new(1);
+        let spins_on = || (0..3).map(|_| rank.wait(100_000, Peer::Beside).1).last();
+        (0..10).for_each(|_| _ = rank.wait(100_000, Peer::Beside));
+        assert_eq!(spins_on(), Some(false));
+        for work in [1_000_000, 300_000] {
+            (0..10).for_each(|_| _ = rank.wait(work, Peer::Beside));
+            assert_eq!(rank.passes(SPINS + 1), Pass::Sleep, "{work}");
         }
+        (0..10).for_each(|_| rank.sleeps(SPINS_ON[0], false));
+        assert_eq!(rank.passes(SPINS + 1), Pass::Sleep, "time-outs teach nothing");
+    }
+
+    /// Where a round takes long, as over a network, it is time that ends the spin.
+    #[test]
+    fn spins_end_by_time() {
+        let rank = Waiting::new(1);
+        (0..10).for_each(|_| rank.sleeps(SPINS_ON[0], true));
+        let from = rank.now();
+        let rounds = (SPINS + 1..).take_while(|round| {
+            rank.take(1_000);
+            rank.passes(*round) == Pass::Spin
+        });
+        assert!(rounds.count() < 200);
+        assert!(rank.now() - from < 2 * SPINS_ON[1]);
     }
 
     #[test]
     fn a_rank_that_shares_its_cpu_with_the_one_it_waits_for_soon_stops_to_steal_it() {
-        let patience = Patience::new(1);
-        let yielding = u64::from(SPINS[0]) * SPIN + 2 * SWITCH + 600;
-        for _ in 0..2 {
-            assert_eq!(wait(&patience, 600, Peer::Here), (yielding, false));
+        for learned in [0, 10] {
+            let rank = Waiting::new(1);
+            (0..learned).for_each(|_| rank.sleeps(SPINS_ON[0], true));
+            let yielding = u64::from(SPINS) * SPIN + 2 * SWITCH + 600;
+            for _ in 0..2 {
+                assert_eq!(rank.wait(600, Peer::Here), (yielding, false));
+            }
+            let sleeping = u64::from(SHARED_SPINS) * SPIN + 600 + WAKE;
+            assert_eq!(rank.wait(600, Peer::Here), (sleeping, true));
+            let mean = rank.mean(20_000, 600, Peer::Here);
+            assert!(mean < sleeping * 11 / 10, "{mean} ns, asleep at once it were {sleeping}");
+            assert_eq!(rank.spins_on.load(Relaxed), 0);
         }
-        let sleeping = u64::from(SHARED_SPINS) * SPIN + 600 + WAKE;
-        assert_eq!(wait(&patience, 600, Peer::Here), (sleeping, true));
-        let mean = mean(&patience, 20_000, 600, Peer::Here);
-        assert!(mean < sleeping * 11 / 10, "{mean} ns, asleep at once it were {sleeping}");
     }
 
     #[test]
     fn a_rank_that_shares_its_cpu_with_a_busy_program_seldom_yields_to_it() {
         for sharing in [1, 2, 8] {
-            let patience = Patience::new(sharing);
-            let mean = mean(&patience, 50_000, 30_000, Peer::BesideHog);
+            let rank = Waiting::new(sharing);
+            let mean = rank.mean(50_000, 30_000, Peer::BesideHog);
             assert!(mean < 30_000 + WAKE + 2_000, "{mean} ns, {sharing} ranks");
         }
     }
 
+    /// Unless it was long ago that another one was.
+    #[test]
+    fn a_yield_that_is_slow_by_itself_is_repeated() {
+        let rank = Waiting::new(1);
+        let ends = || [0, 1].map(|more| rank.passes(SPINS + more));
+        assert_eq!(ends(), [Pass::Yield, Pass::Sleep]);
+        rank.yields(DOUBTFUL_YIELD);
+        assert_eq!(ends(), [Pass::Yield, Pass::Yield]);
+        rank.yields(Duration::from_nanos(QUICK));
+        assert_eq!(ends(), [Pass::Yield, Pass::Sleep]);
+        rank.yields(SLOW_YIELD);
+        rank.take(2_000_000);
+        rank.yields(SLOW_YIELD);
+        assert_eq!(ends(), [Pass::Yield, Pass::Yield]);
+        rank.yields(SLOW_YIELD);
+        assert_eq!(ends(), [Pass::Sleep, Pass::Sleep]);
+    }
+
     #[test]
     fn where_ranks_outnumber_cpus_some_quick_yields_prove_nothing() {
-        let patience = Patience::new(2);
+        let rank = Waiting::new(2);
         let (mut yields, mut slow) = (0, 0);
         for _ in 0..50_000 {
-            if patience.pass(0) == Pass::Yield {
+            if rank.passes(0) == Pass::Yield {
                 yields += 1;
                 let is_slow = yields % 3 == 0;
                 slow += u32::from(is_slow);
-                patience.yielded(Duration::from_nanos(if is_slow { 4_000_000 } else { QUICK }));
+                rank.yields(Duration::from_nanos(if is_slow { 4_000_000 } else { QUICK }));
             }
         }
         assert!(slow < 50, "{slow}");
@@ -324,44 +434,42 @@ mod tests {
 
     #[test]
     fn it_is_forgotten_when_the_cpu_is_no_longer_shared() {
-        let patience = Patience::new(1);
-        let yielded = 2 * DOUBTFUL_YIELD;
-        let slow = |times: u32| (0..times).for_each(|_| patience.yielded(yielded));
-        let waits = || (0..10_000).filter(|_| wait(&patience, 10_000, Peer::Beside).1).count();
+        let rank = Waiting::new(1);
+        let slow = |times: u32| (0..times).for_each(|_| rank.yields(2 * DOUBTFUL_YIELD));
+        let waits = || (0..10_000).filter(|_| rank.wait(10_000, Peer::Beside).1).count();
         slow(1);
         assert_eq!(waits(), 31, "not the last, which begins anew");
         slow(1);
         assert_eq!(waits(), 63);
         slow(20);
         assert_eq!(waits(), 4095);
-        patience.yielded(Duration::from_nanos(QUICK));
+        rank.yields(Duration::from_nanos(QUICK));
         slow(1);
         assert_eq!(waits(), 31);
     }
 
     #[test]
     fn where_ranks_outnumber_cpus_no_rank_spins() {
-        let patience = Patience::new(2);
         for (sharing, yields) in [(2, 16), (4, 8), (16, 2), (1000, 2)] {
-            let patience = Patience::new(sharing);
-            assert!((0..yields).all(|round| patience.pass(round) == Pass::Yield));
-            assert_eq!(patience.pass(yields), Pass::Sleep);
+            let rank = Waiting::new(sharing);
+            (0..10).for_each(|_| rank.sleeps(SPINS_ON[0], true));
+            assert!((0..yields).all(|round| rank.passes(round) == Pass::Yield));
+            assert_eq!(rank.passes(yields), Pass::Sleep);
         }
+        let rank = Waiting::new(2);
         // Yields to each other stay, as long as each works up to some hundred microseconds.
         for work in [600, 400_000] {
-            assert!(
-                (0..10_000)
-                    .all(|_| wait(&patience, work, Peer::Here) == (2 * SWITCH + work, false))
-            );
+            let yielding = (2 * SWITCH + work, false);
+            assert!((0..10_000).all(|_| rank.wait(work, Peer::Here) == yielding));
         }
-        assert!(patience.explain().contains("oversubscribed"));
-        let sleeps = || (0..).take_while(|_| patience.pass(0) == Pass::Sleep).count();
-        (0..20).for_each(|_| patience.yielded(2 * CROWDED_SLOW_YIELD));
+        assert!(rank.explain().contains("oversubscribed"));
+        let sleeps = || (0..).take_while(|_| rank.passes(0) == Pass::Sleep).count();
+        (0..20).for_each(|_| rank.yields(2 * CROWDED_SLOW_YIELD));
         assert_eq!(sleeps(), 4096);
-        (0..1_000).for_each(|_| patience.yielded(Duration::from_nanos(QUICK)));
-        patience.yielded(2 * CROWDED_SLOW_YIELD);
+        (0..1_000).for_each(|_| rank.yields(Duration::from_nanos(QUICK)));
+        rank.yields(2 * CROWDED_SLOW_YIELD);
         assert_eq!(sleeps(), 32, "forgotten by and by");
-        let many = Patience::new(32);
-        assert!((0..10_000).all(|_| wait(&many, 6_000_000, Peer::Here) == (6_002_000, false)));
+        let many = Waiting::new(32);
+        assert!((0..10_000).all(|_| many.wait(6_000_000, Peer::Here) == (6_002_000, false)));
     }
 }

@@ -208,9 +208,9 @@ impl Shm {
 
     /// Gives the CPU to another thread, and learns from the time that it took.
     fn yield_cpu(&self) {
-        let before = self.now();
+        let from = self.now();
         rustix::thread::sched_yield();
-        self.patience.yielded(self.now().saturating_sub(before));
+        self.patience.yielded(from, self.now());
     }
 
     #[cold]
@@ -345,9 +345,9 @@ impl Sleep for Shm {
     }
 
     fn park(&self, ticket: Ticket, timeout: Option<Duration>) {
-        let before = self.now();
+        let from = self.now();
         self.bell().park(ticket.0, timeout.into_iter().chain(self.nap).min());
-        self.patience.slept(self.now().saturating_sub(before));
+        self.patience.slept(from, self.now(), self.bell().is_rung_since(ticket.0));
     }
 
     #[inline]
@@ -357,7 +357,7 @@ impl Sleep for Shm {
 
     #[inline]
     fn relax(&self, round: u32) -> bool {
-        match self.patience.pass(round) {
+        match self.patience.pass(round, || self.now()) {
             Pass::Look => {}
             Pass::Spin => hint::spin_loop(),
             Pass::Yield => self.yield_cpu(),

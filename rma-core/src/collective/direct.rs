@@ -106,9 +106,9 @@ impl Exchange<'_> {
     /// What ranks of an order meet on, if blocks of so many bytes are copied from the memory of the
     /// rank that has them. All of them say the same, if they have the same length.
     ///
-    /// Lanes are as fast, or faster, in all other cases (ADR 84): the system copies lines that
-    /// another CPU has changed more slowly than a program does, and a rank fills its lane while
-    /// others empty it.
+    /// Lanes are as fast, or faster, but where bytes do not change (ADR 84): the system copies
+    /// lines that another CPU has changed more slowly than a program does, and a rank fills its
+    /// lane while others empty it.
     pub(super) fn direct(&self, order: TreeOrder<'_>, bytes: usize) -> Option<&Near> {
         let inner = &self.comm().inner;
         let Engine { transport, config, .. } = &*inner.engine;

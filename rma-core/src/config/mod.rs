@@ -83,11 +83,11 @@ pub struct Config {
     /// Payloads of collectives of fewer bytes go by messages also inside of a node. Every rank of a
     /// job has the same.
     pub collective_lane_from: u64,
-    /// Between two ranks of a node that have a CPU each, blocks of a broadcast or an all-gather of
-    /// so many bytes and more are copied once, by the system (`process_vm_readv`) and out of the
-    /// buffer of the rank that has them, which returns when the other one has read. They go as
-    /// others do where the system lets no rank read the memory of another. Every rank of a job has
-    /// the same.
+    /// If [`collective_direct_to`](Self::collective_direct_to) is not less: between two ranks of a
+    /// node that have a CPU each, blocks of a broadcast or an all-gather of so many bytes and more
+    /// are copied once, by the system (`process_vm_readv`) and out of the buffer of the rank that
+    /// has them, which returns when the other one has read. They go as others do where the system
+    /// lets no rank read the memory of another. Every rank of a job has the same.
     pub collective_direct_from: u64,
     /// Blocks of more bytes are not copied so; 0, none. Ranks that fill and empty shared memory are
     /// as fast or faster, unless the bytes do not change from call to call and the CPUs have large

@@ -127,7 +127,7 @@ pub(super) const SETTINGS: [Setting; COUNT] = [
     Setting {
         same: true,
         ..number!(collective_direct_from: u64, bytes(1),
-            "blocks between two ranks of so many bytes and more are copied where they lie, once")
+            "with collective_direct_to, blocks between two ranks of so many bytes are copied once")
     },
     Setting {
         same: true,

@@ -127,7 +127,7 @@ pub(super) const GLANCED: u32 = 64;
 /// Members of a group that are looked at before each nap.
 const LOOKS: usize = 8;
 
-/// The first look of a wait that looks sooner at first: about as long as a wait spins before.
+/// The first look of a wait that looks sooner at first: about as long as a wait spins, at least.
 const FIRST_RECHECK: Duration = Duration::from_micros(20);
 
 /// Why a wait failed.

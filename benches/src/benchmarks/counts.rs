@@ -27,7 +27,7 @@ const ARRAY: f64 = 320.0;
 const ARRAY_WIDE: f64 = 280.0;
 /// Of a lock that is free and given back with nothing done. Three are the look whether this thread
 /// goes on without a lock of another node.
-const LOCK: f64 = 125.0;
+const LOCK: f64 = 130.0;
 /// Elements of an array that a level of caches holds beside much else.
 const SOME: usize = 64;
 /// Elements of a large operation, and of one that is not counted step by step.

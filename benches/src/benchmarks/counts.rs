@@ -26,7 +26,7 @@ const LAYOUT_SUM: f64 = 680.0;
 const ARRAY: f64 = 320.0;
 const ARRAY_WIDE: f64 = 280.0;
 /// Of a lock that is free and given back with nothing done. Three are the look whether this thread
-/// goes on without a lock of another node.
+/// goes on without a lock of another node, four whether there is a table of locked targets.
 const LOCK: f64 = 130.0;
 /// Elements of an array that a level of caches holds beside much else.
 const SOME: usize = 64;

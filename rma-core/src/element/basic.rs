@@ -34,6 +34,7 @@ macro_rules! basic_types { ($($code:literal $name:ident: $type:ty, $text:literal
         }
 
         /// The basic type that `E` is, if it is one.
+        #[inline(always)]
         pub(crate) fn of<E: 'static>() -> Option<Self> {
             let id = TypeId::of::<E>();
             $(if id == TypeId::of::<$type>() {
@@ -69,6 +70,13 @@ macro_rules! basic_types { ($($code:literal $name:ident: $type:ty, $text:literal
         /// Calls `visitor` with the type.
         pub(crate) fn visit<V: Visitor>(self, visitor: V) -> Option<V::Output> {
             match self.0 { $($code => Some(visitor.visit::<$type>()),)* _ => None }
+        }
+
+        /// As [`visit`](Self::visit), with the basic type that `E` is, if it is one: compiled for
+        /// that alone.
+        #[inline(always)]
+        pub(crate) fn visit_of<E: 'static, V: Visitor>(visitor: V) -> Option<V::Output> {
+            match Self::of::<E>()?.0 { $($code => Some(visitor.visit::<$type>()),)* _ => None }
         }
     }
 
@@ -217,6 +225,16 @@ const fn bits(ops: &[Op]) -> u16 {
 mod tests {
     use super::*;
 
+    struct Width;
+
+    impl Visitor for Width {
+        type Output = usize;
+
+        fn visit<E: BasicElement>(self) -> usize {
+            size_of::<E>()
+        }
+    }
+
     struct Check(BasicType);
 
     impl Visitor for Check {
@@ -227,6 +245,7 @@ mod tests {
             assert_eq!(E::BASIC, self.0, "{} says another code than the table", self.0.name());
             assert_eq!(size_of::<E>(), self.0.width());
             assert_eq!(BasicType::of::<E>(), Some(self.0));
+            assert_eq!(BasicType::visit_of::<E, _>(Width), Some(self.0.width()));
         }
     }
 
@@ -241,6 +260,8 @@ mod tests {
         assert_eq!(BasicType::from_wire(25), None);
         assert_eq!(BasicType::of::<usize>(), Some(usize::BASIC));
         assert_eq!((BasicType::of::<bool>(), BasicType::of::<u128>()), (None, None));
+        assert_eq!(BasicType::visit_of::<usize, _>(Width), Some(size_of::<usize>()));
+        assert_eq!(BasicType::visit_of::<u128, _>(Width), None);
     }
 
     /// S-H1 S-H11

@@ -83,6 +83,7 @@ macro_rules! slices { ($($buffer:ty $(, $n:ident)?;)*) => { $(
 for_each_slice!(slices);
 
 impl<B: Origin + Slice> Operands for LayoutOf<'_, B> {
+    #[inline(always)]
     fn accumulate<const TRIES: bool>(
         &self,
         peer: &Peer<'_>,
@@ -92,6 +93,7 @@ impl<B: Origin + Slice> Operands for LayoutOf<'_, B> {
         peer.accumulate_layout::<_, TRIES>(at, op, self.elements(), self.placed())
     }
 
+    #[inline(always)]
     fn get_accumulate<'a>(
         &'a self,
         peer: &Peer<'_>,
@@ -224,7 +226,7 @@ impl Peer<'_> {
             && let Some(len) = self.only_run::<E>(&at, from, elements.len())
             && let bytes = cast_slice(elements)
             && op != Op::NoOp
-            && self.combine_run(at.disp, op, of.layout().basic(), &bytes[..len], &mut [])
+            && self.combine_single::<E>(at.disp, op, &of, &bytes[..len], &mut [])
         {
             return Ok(());
         }
@@ -331,7 +333,7 @@ impl Peer<'_> {
             && (op == Op::NoOp || self.only_run::<E>(&at, from, origin.len()) == Some(len))
             && let operands = if op == Op::NoOp { &[][..] } else { &cast_slice(origin)[..len] }
             && let old = &mut cast_slice_mut(result)[..len]
-            && self.combine_run(at.disp, op, there.layout().basic(), operands, old)
+            && self.combine_single::<E>(at.disp, op, &there, operands, old)
         {
             return Ok(None);
         }
@@ -377,31 +379,27 @@ impl Peer<'_> {
         Ok(Some((self.between(action, at.disp, there, (cast_slice(origin), from)), into)))
     }
 
-    /// The hottest path with layouts: one element, which lies at the displacement. Without bytes
-    /// for it, what was there is not asked for. Says whether that was possible: otherwise nothing
-    /// happened.
-    #[inline(never)]
-    fn combine_run(
+    /// The hottest path with layouts, of which `of` is one: an element of the type of the buffer,
+    /// which the compiler knows, at the displacement. Without bytes for it, what was there is not
+    /// asked for. Says whether that was possible: otherwise nothing happened.
+    #[inline(always)]
+    fn combine_single<E: Element>(
         &self,
         disp: u64,
         op: Op,
-        basic: Option<BasicType>,
+        of: &PlacedLayout<'_>,
         operand: &[u8],
         old: &mut [u8],
     ) -> bool {
-        let Some(basic) = basic else { return false };
-        let width = basic.width();
-        let counts =
-            (op == Op::NoOp || operand.len() == width) && (old.is_empty() || old.len() == width);
-        if !counts {
+        let is_one = |bytes: &[u8]| bytes.len() == size_of::<E>();
+        if of.layout().basic() != BasicType::of::<E>()
+            || !(op == Op::NoOp || is_one(operand))
+            || !(old.is_empty() || is_one(old))
+        {
             return false;
         }
-        if basic.is_atomic() {
-            let combine = CombineRun { peer: self, disp, op, operand, old };
-            return basic.visit_atomic(combine).unwrap_or(false);
-        }
-        let result = (!old.is_empty()).then_some(old);
-        basic.has(op) && self.combine_some(disp, (basic, op), operand, result).is_ok()
+        BasicType::visit_of::<E, _>(CombineSingle { peer: self, disp, op, operand, old })
+            .unwrap_or(false)
     }
 
     /// The hot path with layouts: the target's side is a row, each other lies together, and nothing
@@ -517,8 +515,8 @@ fn together(row: Row) -> Option<Range<usize>> {
     Some(begin..begin.checked_add(len)?)
 }
 
-/// Combines one element atomically, for the type at hand.
-struct CombineRun<'c, 'w> {
+/// Combines one element, for the type at hand.
+struct CombineSingle<'c, 'w> {
     peer: &'c Peer<'w>,
     disp: u64,
     op: Op,
@@ -528,7 +526,7 @@ struct CombineRun<'c, 'w> {
     old: &'c mut [u8],
 }
 
-impl Visitor for CombineRun<'_, '_> {
+impl Visitor for CombineSingle<'_, '_> {
     type Output = bool;
 
     #[inline(always)]

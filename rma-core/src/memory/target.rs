@@ -170,11 +170,11 @@ impl Targets {
     fn unmapped(&self, permit: Permit, note: Note) -> Self {
         let units = self.entries().iter().map(|entry| entry.disp_unit);
         let unmapped = Self::new(Rank(self.first), units, permit);
-        unmapped.set_bias(note);
+        unmapped.set_bias_of_all(note);
         unmapped
     }
 
-    fn set_bias(&self, note: Note) {
+    fn set_bias_of_all(&self, note: Note) {
         self.iter().for_each(|entry| entry.bias.set(note));
     }
 
@@ -256,7 +256,7 @@ impl Tables {
     /// As [`set_bias`](Self::set_bias), of all parts and for ever.
     pub(crate) fn set_bias_of_all(&mut self, note: Note) {
         self.note = note;
-        self.all.set_bias(note);
+        self.all.set_bias_of_all(note);
     }
 
     /// For the guard of an epoch.

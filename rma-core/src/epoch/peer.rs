@@ -426,8 +426,8 @@ impl<'w> Peer<'w> {
         self.window.perform(&self.between(PUT, spot.disp, there, (origin, here)).trying(TRIES))
     }
 
-    // One function, so that rows need not be in memory.
-    #[inline(never)]
+    // Part of the caller, so that neither layouts nor rows need be in memory.
+    #[inline(always)]
     fn put_rows<E: Element>(
         &self,
         spot: &Spot<'_>,
@@ -539,7 +539,7 @@ impl<'w> Peer<'w> {
     }
 
     // As `put_rows`.
-    #[inline(never)]
+    #[inline(always)]
     fn get_rows<E: Element>(
         &self,
         spot: &Spot<'_>,

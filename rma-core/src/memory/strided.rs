@@ -97,11 +97,29 @@ pub(super) unsafe fn write(
     if unsafe { x86::blocks(to, row.stride, from, from_stride, row.len, row.count) } {
         return;
     }
-    let (mut to, mut from) = (to, from);
-    for _ in 0..row.count {
+    // SAFETY: forwarded to the caller.
+    unsafe { write_each(to, row.stride, from, from_stride, row.len, row.count, part) }
+}
+
+/// As [`write`], a block at a time.
+///
+/// # Safety
+///
+/// As there.
+#[inline(never)]
+unsafe fn write_each(
+    mut to: *mut u8,
+    to_stride: i64,
+    mut from: *const u8,
+    from_stride: i64,
+    len: u64,
+    count: u64,
+    part: CellBounds,
+) {
+    for _ in 0..count {
         // SAFETY: caller: this block is valid on both sides.
-        unsafe { copy::write(to, from, row.len as usize, part) };
-        to = to.wrapping_offset(row.stride as isize);
+        unsafe { copy::write(to, from, len as usize, part) };
+        to = to.wrapping_offset(to_stride as isize);
         from = from.wrapping_offset(from_stride as isize);
     }
 }
@@ -124,11 +142,29 @@ pub(super) unsafe fn read(
     if unsafe { x86::blocks(to, row.stride, from, from_stride, row.len, row.count) } {
         return;
     }
-    let (mut to, mut from) = (to, from);
-    for _ in 0..row.count {
+    // SAFETY: forwarded to the caller.
+    unsafe { read_each(to, row.stride, from, from_stride, row.len, row.count, part) }
+}
+
+/// As [`read`], a block at a time.
+///
+/// # Safety
+///
+/// As there.
+#[inline(never)]
+unsafe fn read_each(
+    mut to: *mut u8,
+    to_stride: i64,
+    mut from: *const u8,
+    from_stride: i64,
+    len: u64,
+    count: u64,
+    part: CellBounds,
+) {
+    for _ in 0..count {
         // SAFETY: caller: this block is valid on both sides.
-        unsafe { copy::read(to, from, row.len as usize, part) };
-        to = to.wrapping_offset(row.stride as isize);
+        unsafe { copy::read(to, from, len as usize, part) };
+        to = to.wrapping_offset(to_stride as isize);
         from = from.wrapping_offset(from_stride as isize);
     }
 }
@@ -144,7 +180,8 @@ mod x86 {
     /// # Safety
     ///
     /// Each block is readable and writable, and no block of one side overlaps one of the other.
-    #[inline(always)]
+    // What it takes is in registers: its callers are part of the user's code.
+    #[inline(never)]
     pub(super) unsafe fn blocks(
         to: *mut u8,
         to_stride: i64,
@@ -180,8 +217,6 @@ mod x86 {
             2 => unsafe { blocks2(to, to_stride, from, from_stride, count) },
             // SAFETY: as above.
             4 => unsafe { blocks4(to, to_stride, from, from_stride, count) },
-            // SAFETY: as above.
-            8 if from_stride == 8 => unsafe { deal8(to, to_stride, from, count) },
             // SAFETY: as above.
             8 if to_stride == 8 => unsafe { collect8(to, from, from_stride, count) },
             // SAFETY: as above.
@@ -241,44 +276,6 @@ mod x86 {
             }
         };
     }
-    /// Blocks of 8 bytes that lie side by side at `from`: two are loaded at once.
-    unsafe fn deal8(to: *mut u8, ts: i64, from: *const u8, count: u64) {
-        // SAFETY: caller: as in `blocks`.
-        unsafe {
-            asm!(
-                "sub {n}, 4",
-                "jb 3f",
-                "2:",
-                "movups {a}, xmmword ptr [{f}]",
-                "movups {b}, xmmword ptr [{f} + 16]",
-                "add {f}, 32",
-                "movlps qword ptr [{d}], {a}",
-                "movhps qword ptr [{d} + {ts}], {a}",
-                "movlps qword ptr [{d} + 2*{ts}], {b}",
-                "movhps qword ptr [{d} + {ts3}], {b}",
-                "lea {d}, [{d} + 4*{ts}]",
-                "sub {n}, 4",
-                "jae 2b",
-                "3:",
-                "add {n}, 4",
-                "jz 5f",
-                "4:",
-                "movq {a}, qword ptr [{f}]",
-                "add {f}, 8",
-                "movq qword ptr [{d}], {a}",
-                "add {d}, {ts}",
-                "dec {n}",
-                "jnz 4b",
-                "5:",
-                f = inout(reg) from => _, d = inout(reg) to => _,
-                n = inout(reg) count => _,
-                ts = in(reg) ts, ts3 = in(reg) ts.wrapping_mul(3),
-                a = out(xmm_reg) _, b = out(xmm_reg) _,
-                options(nostack)
-            )
-        }
-    }
-
     /// Blocks of 8 bytes that shall lie side by side at `to`: two are stored at once.
     unsafe fn collect8(to: *mut u8, from: *const u8, fs: i64, count: u64) {
         // SAFETY: caller: as in `blocks`.

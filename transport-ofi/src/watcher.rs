@@ -167,6 +167,17 @@ impl Bell {
         woken
     }
 
+    /// [Stands aside](Self::stand_aside) again and again, until something has ended a sleep early,
+    /// or it is not to stay any more.
+    fn stay_aside(&self, mut sleep: impl FnMut() -> Woken, stays: impl Fn() -> bool) -> Woken {
+        loop {
+            let woken = self.stand_aside(&mut sleep);
+            if woken != Woken::Late || !stays() {
+                return woken;
+            }
+        }
+    }
+
     fn poll_fd(&self) -> PollFd<'_> {
         PollFd::new(self.file.get(), PollFlags::IN)
     }
@@ -298,16 +309,11 @@ impl Rest {
             if device.is_none()
                 && let Some(left) = &port.device
             {
-                return loop {
-                    let woken = port.bell.stand_aside(|| sleep(port, None, Some(TICK)));
-                    // A message that came would have ended the sleep; one that another thread sent
-                    // meanwhile may be the provider's still.
-                    let has_to_look = is_hasty || is_blind || port.is_hasty();
-                    let are_left = || left.are_left(Instant::now());
-                    if woken != Woken::Late || has_to_look || !are_left() {
-                        break woken;
-                    }
-                };
+                // A message that came would have ended the sleep; one that another thread sent
+                // meanwhile may be the provider's still.
+                let has_to_look = || is_hasty || is_blind || port.is_hasty();
+                let stays = || !has_to_look() && left.are_left(Instant::now());
+                return port.bell.stay_aside(|| sleep(port, None, Some(TICK)), stays);
             }
             let timeout = (is_hasty || is_blind || is_busy).then_some(self.retry);
             let from = Instant::now();
@@ -401,6 +407,7 @@ mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::{Bell, Duration, Woken, wait};
+    use std::cell::Cell;
     use std::thread;
 
     const LONG: Option<Duration> = Some(Duration::from_secs(60));
@@ -420,5 +427,34 @@ mod tests {
         bell.park();
         let rung = wait(&mut [bell.poll_fd()], Some(Duration::ZERO));
         assert!(rung == Woken::Late, "no watcher stands aside");
+    }
+
+    /// It sleeps on while transfers are left to threads, whatever a thread does besides, and comes
+    /// back at once for a message, for a thread that is about to sleep, and when they are not.
+    #[test]
+    fn a_watcher_stays_aside_as_long_as_transfers_are_left_to_threads() {
+        let bell = Bell::new().unwrap();
+        let slept = Cell::new(0);
+        let late_but_at = |end: u32, told: Woken| {
+            slept.set(0);
+            let slept = &slept;
+            move || {
+                slept.set(slept.get() + 1);
+                if slept.get() == end { told } else { Woken::Late }
+            }
+        };
+        let woken = bell.stay_aside(late_but_at(3, Woken::Told), || true);
+        assert!(woken == Woken::Told && slept.get() == 3, "a message");
+        let woken = bell.stay_aside(late_but_at(9, Woken::Told), || slept.get() < 4);
+        assert!(woken == Woken::Late && slept.get() == 4, "not left any more");
+        // Between two sleeps, where no look of the thread falls into one.
+        let parks = || {
+            if slept.get() == 2 {
+                bell.park();
+            }
+            true
+        };
+        let woken = bell.stay_aside(late_but_at(9, Woken::Told), parks);
+        assert!(woken == Woken::Rung && slept.get() == 2, "a thread is about to sleep");
     }
 }

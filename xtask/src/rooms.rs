@@ -159,7 +159,6 @@ pub(crate) const ROOMS: &[Room] = &[
     room("transport-sim/src/region.rs", "zeroed memory of a simulated rank"),
     room("transport-sim/src/sim.rs", "implements the unsafe trait Shared"),
     room("transport-sim/tests/suite/common.rs", "sends messages that no core receives"),
-    room("transport-sim/tests/suite/direct.rs", "makes transports of other parts"),
     room("transport-sim/tests/suite/memory.rs", "reads and writes simulated regions"),
     room("transport-sim/tests/suite/party.rs", "registers memory and posts transfers"),
 ];

@@ -186,11 +186,6 @@ impl Ring<'_> {
     fn before(&self, step: u64) -> Partner {
         self.at(-(step as i64))
     }
-
-    /// All others, from the rank before this one on.
-    pub(super) fn all_before(&self) -> Vec<Rank> {
-        (1..=self.others()).map(|step| self.before(step).rank).collect()
-    }
 }
 
 impl Exchange<'_> {
@@ -259,7 +254,7 @@ impl Exchange<'_> {
         ring: Ring<'_>,
         (kind, bytes, first): (OfferKind, usize, u64),
     ) -> Result<Vec<Option<InLane>>> {
-        let all = self.share_lanes(near, kind, (bytes, 0), first)?;
+        let all = self.share_lanes(near, kind, bytes, first)?;
         (1..=ring.others())
             .map(|step| {
                 let from = ring.before(step).rank;
@@ -301,11 +296,6 @@ impl Exchange<'_> {
         let Some(others) = self.flat(TreeOrder::From(Rank(0)), block) else { return Ok(false) };
         self.plan.set(FlatPlan::new(FlatKind::Allgather, []));
         let (ring, unit) = (self.ring(TreeOrder::From(Rank(0))), self.unit(block));
-        if let Some(near) = self.direct(ring.order, block)
-            && self.allgather_direct(near, ring, &others, all)?
-        {
-            return Ok(true);
-        }
         let own = usize::from(comm.rank()) * block;
         let pieces = block.div_ceil(unit) as u64;
         let put = |all: &[u8], numbers: Range<u64>, rings: bool| {

@@ -14,8 +14,8 @@ use super::node::{Node, TreeOrder};
 use super::operations::Result;
 use super::pieces::{self, AtLane, HeldPlaces, Readers};
 use crate::collective::{Communicator, Inner};
-use crate::config::digest;
-use crate::engine::{Cause, Wait};
+use crate::config::{Config, digest};
+use crate::engine::{Cause, Engine, Wait};
 use crate::error::CollectiveError;
 use crate::memory::lane::{Lane, LaneGeometry, OwnLane, PIECES, PeerLane};
 use crate::protocol::wire::{U32, U64};
@@ -24,7 +24,6 @@ use crate::transport::{Descriptor, ImportError};
 use crate::word::Word;
 use bytemuck::{Pod, Zeroable, bytes_of, try_pod_read_unaligned};
 use core::mem;
-use core::sync::atomic::AtomicBool;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -51,10 +50,6 @@ pub(super) enum OfferKind {
     /// There is nothing to be read here: the sender is in such an operation, and another rank
     /// reads what it has.
     Length = 4,
-    /// Of an operation in which ranks read from the memory of others.
-    Direct = 5,
-    /// The sender may not read the memory of all others.
-    Unreachable = 6,
 }
 
 /// What ranks do in an operation without a tree.
@@ -118,8 +113,6 @@ impl LaneOffer {
 pub(crate) struct Lanes {
     own: Mutex<OwnState>,
     peers: Mutex<FxHashMap<Rank, FoundLane>>,
-    /// A rank may not read the memory of another, as all have heard.
-    pub(super) is_apart: AtomicBool,
 }
 
 /// The lane of a peer, and where it said that it is.
@@ -176,11 +169,6 @@ impl InLane {
     /// The rank that writes there.
     pub(super) fn from(&self) -> Rank {
         self.from
-    }
-
-    /// Where its words are, and the number of the first piece.
-    pub(super) fn words(&self) -> (Lane<'_>, u64) {
-        (self.lane.get(), self.first)
     }
 
     /// Bytes of each piece but the last.
@@ -260,10 +248,6 @@ impl AtLane for Member<'_> {
 
     fn written(&self) -> &impl Word<Value = u64> {
         self.lane.written()
-    }
-
-    fn withdrawn(&self) -> &impl Word<Value = u64> {
-        self.lane.withdrawn()
     }
 
     fn read_by(&self, reader: Rank) -> &impl Word<Value = u64> {
@@ -422,7 +406,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    pub(super) fn at<'a>(&'a self, lane: Lane<'a>, since: u64) -> Member<'a> {
+    fn at<'a>(&'a self, lane: Lane<'a>, since: u64) -> Member<'a> {
         Member { comm: &self.comm().inner, what: self.what(), lane, since }
     }
 
@@ -463,15 +447,7 @@ impl Exchange<'_> {
     /// read there before are waited for. Others come to what is left whatever becomes of this rank.
     pub(super) fn leave_lane(&self) -> Result<()> {
         // Some may not come to it.
-        self.give_back_lane(self.comm().inner.current.news().leaves_messages())
-    }
-
-    /// As [`leave_lane`](Self::leave_lane), when all that this rank has written is read.
-    pub(super) fn leave_read_lane(&self) -> Result<()> {
-        self.give_back_lane(true)
-    }
-
-    fn give_back_lane(&self, drains: bool) -> Result<()> {
+        let drains = self.comm().inner.current.news().leaves_messages();
         let mut out = self.out.borrow_mut();
         if let Some(OutLane { lane, places, since, known }) = out.as_mut() {
             let side = self.at(lane.get(), *since);
@@ -484,13 +460,6 @@ impl Exchange<'_> {
             self.comm().inner.lanes.give_back(out);
         }
         Ok(())
-    }
-
-    /// Takes back what this rank has shown of its own memory, as far as it is not read.
-    pub(super) fn withdraw(&self) {
-        if let Some(out) = self.out.borrow().as_ref() {
-            pieces::withdraw(&self.at(out.lane.get(), out.since), out.places.next());
-        }
     }
 
     /// No rank reads what was written in this operation from that piece on.
@@ -601,6 +570,23 @@ impl Exchange<'_> {
             hand_on(bytes, end)?;
         }
         Ok(())
+    }
+}
+
+impl Engine {
+    /// How payloads of collectives pass inside of a node.
+    pub(crate) fn explain_payloads(&self) -> String {
+        let Config { collective_lane_bytes: bytes, collective_lane_from: from, .. } = self.config;
+        match LaneGeometry::within(bytes, 2) {
+            Some(_) => format!(
+                "collectives: inside of a node, payloads of {from} bytes and more pass through \
+                 shared memory\n"
+            ),
+            None => format!(
+                "collectives: inside of a node, all payloads go by messages: {bytes} bytes of \
+                 shared memory are too few for them (collective_lane_bytes)\n"
+            ),
+        }
     }
 }
 

@@ -7,7 +7,6 @@ mod abandon;
 mod barrier;
 mod communicator;
 mod contributions;
-mod direct;
 mod exchange;
 mod flat;
 mod hierarchy;

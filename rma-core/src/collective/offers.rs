@@ -30,24 +30,8 @@ const LOOKS: u32 = 2;
 #[repr(C)]
 pub(super) struct SharedOffer {
     bytes: U64,
-    /// Where the payload lies in the memory of its rank, if it is to be read there.
-    address: U64,
     tag: U32,
     lane: LaneOffer,
-}
-
-impl SharedOffer {
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes.get()
-    }
-
-    pub(super) fn address(&self) -> u64 {
-        self.address.get()
-    }
-
-    pub(super) fn lane(&self) -> &LaneOffer {
-        &self.lane
-    }
 }
 
 /// The ranks that offer something in an operation, seen from one of them.
@@ -133,14 +117,13 @@ impl Exchange<'_> {
         &self,
         near: &Near,
         kind: OfferKind,
-        (bytes, address): (usize, u64),
+        bytes: usize,
         first: u64,
     ) -> Result<Vec<SharedOffer>> {
         self.check_payload(bytes as u64)?;
         let (inner, bytes) = (&*self.comm().inner, bytes as u64);
         let lane = self.lane_offer(kind, bytes as usize, first);
-        let (bytes_there, address) = (bytes.into(), address.into());
-        let mine = SharedOffer { bytes: bytes_there, address, tag: self.tag.into(), lane };
+        let mine = SharedOffer { bytes: bytes.into(), tag: self.tag.into(), lane };
         let meeting = Offering { exchange: self, near, bytes };
         loop {
             let shared = near.share_offers(&meeting, &self.turn.offers, inner, &mine);

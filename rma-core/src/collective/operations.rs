@@ -71,9 +71,6 @@ impl Communicator {
         let exchange = Exchange::start(self, what)?;
         check_root(&exchange, root)?;
         let bytes: &mut [u8] = cast_slice_mut(buffer);
-        if exchange.broadcast_direct(root, bytes)? {
-            return Ok(());
-        }
         exchange.broadcast_all(root, bytes)
     }
 

@@ -5,8 +5,8 @@
 //! readers have said that they have done with it.
 use crate::memory::lane::{UnreadPiece, is_past, is_read};
 use crate::rank::Rank;
-use crate::word::{Word, fence};
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::word::Word;
+use core::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::Arc;
 
 /// A rank at a lane, its own or that of a peer.
@@ -16,8 +16,6 @@ pub(super) trait AtLane {
 
     /// How many pieces were written.
     fn written(&self) -> &impl Word<Value = u64>;
-    /// The number behind the last piece that the writer has taken back.
-    fn withdrawn(&self) -> &impl Word<Value = u64>;
     /// The number behind the last piece that a reader has done with.
     fn read_by(&self, reader: Rank) -> &impl Word<Value = u64>;
     /// Wakes a rank that waits.
@@ -145,40 +143,14 @@ pub(super) fn get<S: AtLane>(
     rings: bool,
     read: impl FnOnce(),
 ) -> Result<(), S::Error> {
-    await_piece(side, writer, number)?;
-    read();
-    done(side, (writer, reader), number, rings);
-    Ok(())
-}
-
-/// The first half of [`get`]: the piece is there. Of one that lies in the writer's own memory, the
-/// reader asks after each copy whether it [is withdrawn](is_withdrawn).
-pub(super) fn await_piece<S: AtLane>(side: &S, writer: Rank, number: u64) -> Result<(), S::Error> {
     let written = side.written();
-    side.wait_there(writer, || is_there(written, number))
-}
-
-/// The other half: the reader has done with it.
-pub(super) fn done<S: AtLane>(side: &S, (writer, reader): (Rank, Rank), number: u64, rings: bool) {
+    side.wait_there(writer, || is_there(written, number))?;
+    read();
     done_with(side.read_by(reader), number);
     if rings {
         side.ring(writer);
     }
-}
-
-/// The writer takes back the pieces before that one that are not read: what lies where they are is
-/// theirs no more from now on.
-pub(super) fn withdraw<S: AtLane>(side: &S, next: u64) {
-    side.withdrawn().store(next, Relaxed);
-    // pairs with the fence in `is_withdrawn`: a reader of later bytes finds the word as well.
-    fence(Release);
-}
-
-/// Whether what a reader has copied of a piece may be something else.
-pub(super) fn is_withdrawn<S: AtLane>(side: &S, number: u64) -> bool {
-    // pairs with the fence in `withdraw`.
-    fence(Acquire);
-    is_past(side.withdrawn().load(Relaxed), number)
+    Ok(())
 }
 
 /// Whether a piece is the last of one half of a lane.

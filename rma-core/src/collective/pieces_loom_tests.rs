@@ -11,7 +11,6 @@ use loom::thread;
 
 struct Lane {
     written: AtomicU64,
-    withdrawn: AtomicU64,
     read: Vec<AtomicU64>,
     places: Vec<UnsafeCell<u64>>,
 }
@@ -36,7 +35,6 @@ impl Node {
     fn new(ranks: usize, places: usize) -> Self {
         let lane = |_| Lane {
             written: AtomicU64::new(0),
-            withdrawn: AtomicU64::new(0),
             read: (0..ranks).map(|_| AtomicU64::new(0)).collect(),
             places: (0..places).map(|_| UnsafeCell::new(0)).collect(),
         };
@@ -59,10 +57,6 @@ impl AtLane for View<'_> {
 
     fn written(&self) -> &impl Word<Value = u64> {
         &self.lane().written
-    }
-
-    fn withdrawn(&self) -> &impl Word<Value = u64> {
-        &self.lane().withdrawn
     }
 
     fn read_by(&self, reader: Rank) -> &impl Word<Value = u64> {
@@ -120,44 +114,6 @@ impl View<'_> {
 
 fn content(number: u64) -> u64 {
     number + 100
-}
-
-/// Memory of a rank that others read at any time, as the system does.
-type Memory = Arc<AtomicU64>;
-
-/// As a rank that shows its memory, and waits for its reader or gives up, and one that copies it
-/// and believes what it has if that is not withdrawn: then it was what was shown.
-fn shown(gives_up: bool) {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
-    model.check(move || {
-        let node = Arc::new(Node::new(2, 2));
-        let memory: Memory = Arc::new(AtomicU64::new(content(0)));
-        let reader = {
-            let (node, memory) = (node.clone(), memory.clone());
-            thread::spawn(move || {
-                let view = View { node: &node, rank: Rank(1), owner: Rank(0) };
-                let Ok(()) = await_piece(&view, Rank(0), 0);
-                let found = memory.load(Relaxed);
-                if is_withdrawn(&view, 0) {
-                    assert!(gives_up, "it waits");
-                    return;
-                }
-                assert_eq!(found, content(0), "what has taken its place");
-                done(&view, (Rank(0), Rank(1)), 0, true);
-            })
-        };
-        let view = View { node: &node, rank: Rank(0), owner: Rank(0) };
-        let mut places = HeldPlaces::new(2, 0);
-        let Ok(()) = places.put(&view, Readers::One(Rank(1)), true, |_| ());
-        if gives_up {
-            withdraw(&view, places.next());
-        } else {
-            let Ok(()) = places.drain(&view);
-        }
-        memory.store(content(1), Relaxed);
-        reader.join().unwrap();
-    });
 }
 
 type Script = fn(&Node, Rank);
@@ -282,14 +238,4 @@ fn loom_what_is_left_is_read_by_those_that_know_the_lane() {
 #[test]
 fn loom_two_ranks_that_read_each_other() {
     check(2, 4, 1, each_other);
-}
-
-#[test]
-fn loom_what_is_shown_is_read_before_it_is_something_else() {
-    shown(false);
-}
-
-#[test]
-fn loom_what_is_withdrawn_is_not_believed() {
-    shown(true);
 }

@@ -83,16 +83,6 @@ pub struct Config {
     /// Payloads of collectives of fewer bytes go by messages also inside of a node. Every rank of a
     /// job has the same.
     pub collective_lane_from: u64,
-    /// If [`collective_direct_to`](Self::collective_direct_to) is not less: between two ranks of a
-    /// node that have a CPU each, blocks of a broadcast or an all-gather of so many bytes and more
-    /// are copied once, by the system (`process_vm_readv`) and out of the buffer of the rank that
-    /// has them, which returns when the other one has read. They go as others do where the system
-    /// lets no rank read the memory of another. Every rank of a job has the same.
-    pub collective_direct_from: u64,
-    /// Blocks of more bytes are not copied so; 0, none. Ranks that fill and empty shared memory are
-    /// as fast or faster, unless the bytes do not change from call to call and the CPUs have large
-    /// caches of their own: there, 128 KiB is a good limit. Every rank of a job has the same.
-    pub collective_direct_to: u64,
     /// Targets whose size and displacement unit are remembered, per window without symmetry; of a
     /// dynamic window, regions that a device reaches. A window may have its own: hint
     /// `rma_target_cache`.
@@ -146,8 +136,6 @@ impl Default for Config {
             unexpected_bytes: 4 << 30,
             collective_lane_bytes: 1 << 20,
             collective_lane_from: 8 << 10,
-            collective_direct_from: 32 << 10,
-            collective_direct_to: 0,
             target_cache: 64,
             dynamic_regions: 1 << 16,
             device_run_bytes: None,

@@ -27,7 +27,7 @@ pub(crate) const COLLECTIVE_LEAST: u64 = 256;
 /// Messages that may be unanswered at once.
 const SLOTS_MAX: u64 = 1 << 20;
 
-pub(super) const COUNT: usize = 20;
+pub(super) const COUNT: usize = 18;
 /// Letters of a line that an error shows.
 const LINE_SHOWN: usize = 80;
 
@@ -123,16 +123,6 @@ pub(super) const SETTINGS: [Setting; COUNT] = [
         same: true,
         ..number!(collective_lane_from: u64, bytes(1),
             "payloads of collectives of so many bytes and more take that memory inside of a node")
-    },
-    Setting {
-        same: true,
-        ..number!(collective_direct_from: u64, bytes(1),
-            "with collective_direct_to, blocks between two ranks of so many bytes are copied once")
-    },
-    Setting {
-        same: true,
-        ..number!(collective_direct_to: u64, bytes(0),
-            "blocks that are copied so have so many bytes at most; with 0, none is")
     },
     number!(target_cache: usize, counted(1, u32::MAX as u64, "targets"),
         "targets, or regions a device reaches, that each window remembers (hint rma_target_cache)"),
@@ -398,8 +388,6 @@ mod tests {
             ("unexpected_bytes", "3 TiB"),
             ("collective_lane_bytes", "3 MiB"),
             ("collective_lane_from", "3 KiB"),
-            ("collective_direct_from", "3 MiB"),
-            ("collective_direct_to", "4 MiB"),
             ("target_cache", "3"),
             ("dynamic_regions", "3"),
             ("device_run_bytes", "3 KiB"),
@@ -422,8 +410,6 @@ mod tests {
             unexpected_bytes,
             collective_lane_bytes,
             collective_lane_from,
-            collective_direct_from,
-            collective_direct_to,
             target_cache,
             dynamic_regions,
             device_run_bytes,
@@ -442,7 +428,6 @@ mod tests {
         assert_eq!((eager_bytes, rendezvous_bytes), (3 << 10, 3 << 20));
         assert_eq!((collective_bytes, unexpected_bytes), (3 << 30, 3 << 40));
         assert_eq!((collective_lane_bytes, collective_lane_from), (3 << 20, 3 << 10));
-        assert_eq!((collective_direct_from, collective_direct_to), (3 << 20, 4 << 20));
         assert_eq!((target_cache, dynamic_regions), (3, 3));
         assert_eq!((device_run_bytes, progress_agent), (Some(3 << 10), ProgressAgent::Never));
         for (key, value) in values {

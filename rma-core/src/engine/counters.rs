@@ -13,7 +13,6 @@ pub struct Counters {
     own: [AtomicU64; Count::ALL],
     bulletin: Option<Bulletin>,
     /// Which the launcher does not show.
-    blocks_copied: AtomicU64,
     refusing: Refusing,
 }
 
@@ -28,8 +27,7 @@ impl fmt::Debug for Refusing {
 
 impl Counters {
     pub(super) fn new(bulletin: Option<Bulletin>, transport: Arc<dyn Messages>) -> Self {
-        let (own, blocks_copied) = <([AtomicU64; Count::ALL], AtomicU64)>::default();
-        Self { own, bulletin, blocks_copied, refusing: Refusing(transport) }
+        Self { own: <[AtomicU64; Count::ALL]>::default(), bulletin, refusing: Refusing(transport) }
     }
 
     fn of(&self, count: Count) -> &AtomicU64 {
@@ -51,15 +49,6 @@ impl Counters {
     /// those, too, of windows with the hint `rma_count`.
     pub fn operations(&self) -> u64 {
         self.get(Count::Operations)
-    }
-
-    /// Blocks of collectives that the system copied for this rank, out of the memory of a peer.
-    pub fn blocks_copied(&self) -> u64 {
-        self.blocks_copied.load(Relaxed)
-    }
-
-    pub(crate) fn count_copied_block(&self) {
-        self.blocks_copied.fetch_add(1, Relaxed);
     }
 
     /// Messages sent.

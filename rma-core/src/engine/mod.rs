@@ -60,8 +60,6 @@ pub(crate) struct Engine {
     holding: AtomicBool,
     /// It has left, or is about to.
     left: AtomicBool,
-    /// The system has refused to copy a block of a collective out of a peer's memory.
-    pub(crate) is_copy_refused: AtomicBool,
     next_object: AtomicU64,
     /// Where calls that do not wait go on to look which peers are gone.
     looks: AtomicUsize,
@@ -94,7 +92,6 @@ impl Engine {
             agent: AgentState::default(),
             holding: AtomicBool::new(false),
             left: AtomicBool::new(false),
-            is_copy_refused: AtomicBool::new(false),
             // Number 0 of rank 0 is the world's.
             next_object: AtomicU64::new(1),
             looks: AtomicUsize::new(0),

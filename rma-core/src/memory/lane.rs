@@ -23,8 +23,6 @@ pub(crate) const PIECES: u32 = 8;
 /// Bytes of a piece that are worth it, at least, and that it has at most.
 const PIECE_LEAST: u64 = 1 << 10;
 const PIECE_MOST: u64 = 1 << 20;
-/// In the line of the writer, behind how many pieces it has written.
-const WITHDRAWN_AT: usize = 8;
 /// Where the words of the readers begin, behind the line of the writer.
 const READERS_AT: usize = 64;
 
@@ -93,14 +91,6 @@ impl<'a> Lane<'a> {
     pub(crate) fn written(self) -> &'a AtomicU64 {
         // SAFETY: mapped and aligned, by the contract of `new`.
         unsafe { atomic::word(self.base) }
-    }
-
-    /// The number behind the last piece that the writer has taken back.
-    pub(crate) fn withdrawn(self) -> &'a AtomicU64 {
-        // SAFETY: the word lies in the line of the writer, before the words of the readers.
-        let at = unsafe { self.base.add(WITHDRAWN_AT) };
-        // SAFETY: mapped and aligned, by the contract of `new`.
-        unsafe { atomic::word(at) }
     }
 
     /// The number behind the last piece that a reader has done with.

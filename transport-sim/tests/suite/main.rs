@@ -4,7 +4,6 @@ mod atomics;
 mod common;
 mod cut_off;
 mod device;
-mod direct;
 mod faults;
 mod memory;
 mod messages;

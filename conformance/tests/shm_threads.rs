@@ -33,6 +33,8 @@ impl Settings for Apart {
     fn config() -> Config {
         let mut config = Config::default();
         config.cpus = Some(64);
+        // Payloads of a few bytes, too.
+        config.collective_lane_from = 1;
         config
     }
 }
@@ -53,6 +55,21 @@ mod apart {
         fence {
             cycles(4), third_rank_sees(3), empty_epochs(5), next_and_end(4),
         }
+        lanes {
+            from_one(2), from_all(3), of_odd_sizes(2), in_several_communicators(4), and_gone(2),
+        }
+        threads {
+            communicators_of_their_own(2),
+        }
+    }
+
+    mod calls {
+        use super::*;
+
+        rma_conformance::differing! { ShmApart, calls;
+            one_is_small(2), one_is_almost_large(2), one_is_large(2), all_are_large(2),
+            where_some_have_none(2), calls_differ(2),
+        }
     }
 
     mod failure {
@@ -60,6 +77,7 @@ mod apart {
 
         rma_conformance::failing! { ShmApart;
             in_a_barrier(4), in_a_fence(4), in_a_collective(5), in_an_allocation(3),
+            in_a_large_collective(2),
         }
     }
 }

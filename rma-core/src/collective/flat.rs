@@ -153,7 +153,7 @@ fn piece_mut(payload: &mut [u8], unit: usize, number: u64) -> &mut [u8] {
 
 /// The ranks of an order on a ring.
 #[derive(Clone, Copy)]
-pub(super) struct Ring<'a> {
+struct Ring<'a> {
     comm: &'a Communicator,
     order: TreeOrder<'a>,
     size: u32,

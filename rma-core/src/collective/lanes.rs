@@ -15,11 +15,11 @@ use super::operations::Result;
 use super::pieces::{self, AtLane, HeldPlaces, Readers};
 use crate::collective::{Communicator, Inner};
 use crate::config::{Config, digest};
-use crate::engine::{Cause, Engine, Wait};
+use crate::engine::{Cause, Engine};
 use crate::error::CollectiveError;
 use crate::memory::lane::{Lane, LaneGeometry, OwnLane, PIECES, PeerLane};
 use crate::protocol::wire::{U32, U64};
-use crate::rank::{Rank, WorldRank};
+use crate::rank::Rank;
 use crate::transport::{Descriptor, ImportError};
 use crate::word::Word;
 use bytemuck::{Pod, Zeroable, bytes_of, try_pod_read_unaligned};
@@ -99,12 +99,8 @@ pub(crate) struct LaneOffer {
 }
 
 impl LaneOffer {
-    pub(super) fn is(&self, kind: OfferKind) -> bool {
+    fn is(&self, kind: OfferKind) -> bool {
         self.kind.get() == kind as u32
-    }
-
-    pub(super) fn is_planned(&self, plan: FlatPlan) -> bool {
-        self.plan.get() == plan.0
     }
 }
 
@@ -235,7 +231,7 @@ impl OutLane {
 }
 
 /// A member at a lane.
-pub(super) struct Member<'a> {
+struct Member<'a> {
     comm: &'a Inner,
     what: &'static str,
     lane: Lane<'a>,
@@ -506,7 +502,7 @@ impl Exchange<'_> {
         }
         let is = |kind| offer.is(kind);
         // One that is for this rank alone says all about itself.
-        if kind != OfferKind::Alone && !offer.is_planned(self.plan.get()) {
+        if kind != OfferKind::Alone && offer.plan.get() != self.plan.get().0 {
             return Err(malformed());
         }
         if kind == OfferKind::Flat && is(OfferKind::NoLane) {
@@ -522,7 +518,10 @@ impl Exchange<'_> {
         let lane = inner.attempt(self.what(), (Some(from), By::Messages), |wait| {
             inner.import(from, offer).map_err(|error| {
                 let cause = match error {
-                    ImportError::PeerGone(world) => inner.cause_of_loss(wait, world),
+                    // It went with the peer, because of another failure if there is one.
+                    ImportError::PeerGone(world) => {
+                        inner.engine.trouble(wait).unwrap_or(Cause::PeerLeft(world))
+                    }
                     error => Cause::Import(error),
                 };
                 inner.engine.given_up(wait, cause)
@@ -591,11 +590,6 @@ impl Engine {
 }
 
 impl Inner {
-    /// What a peer has offered went with it, because of another failure if there is one.
-    pub(super) fn cause_of_loss(&self, wait: Wait<'_>, owner: WorldRank) -> Cause {
-        self.engine.trouble(wait).unwrap_or(Cause::PeerLeft(owner))
-    }
-
     /// Maps the lane of a peer, once.
     fn import(
         &self,
@@ -621,8 +615,22 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
     use crate::window::accumulate_tests::with_universe;
+
+    #[test]
+    fn how_payloads_pass_is_said() {
+        let mut config = Config::default();
+        config.collective_lane_from = 4096;
+        with_universe(config.clone(), |universe| {
+            let text = universe.explain();
+            assert!(text.contains("payloads of 4096 bytes and more pass through shared"), "{text}");
+        });
+        config.collective_lane_bytes = 1;
+        with_universe(config, |universe| {
+            let text = universe.explain();
+            assert!(text.contains("all payloads go by messages: 1 bytes"), "{text}");
+        });
+    }
 
     #[test]
     fn what_is_lost_has_a_bound() {

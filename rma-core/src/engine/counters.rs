@@ -12,7 +12,6 @@ pub struct Counters {
     /// Unless the launcher reads them.
     own: [AtomicU64; Count::ALL],
     bulletin: Option<Bulletin>,
-    /// Which the launcher does not show.
     refusing: Refusing,
 }
 

@@ -6,8 +6,9 @@
 //!
 //! - under Miri, and on machines other than x86-64: literally;
 //! - on x86-64: moves in inline assembly up to 64 bytes, an opaque call of the C library's
-//!   `memcpy` above, and from 512 KiB on whichever [kernel](super::large) is the fastest. (`rep
-//!   movsb` loses 3x at 256 bytes, a loop of `AtomicU64` 2x to 5x from 1 KiB on.) To the compiler
+//!   `memcpy` above (or vectors, where that would crawl), and from 512 KiB on whichever
+//!   [kernel](super::large) is the fastest. (`rep movsb` loses 3x at 256 bytes, a loop of
+//!   `AtomicU64` 2x to 5x from 1 KiB on.) To the compiler
 //!   these are blocks that may do anything with the window's bytes which the model allows. What the
 //!   machine does is bytewise or wider, and writes no byte beyond those asked for: whatever comes
 //!   of it can come of loads and updates of cells.
@@ -171,7 +172,7 @@ mod x86 {
     unsafe fn large(to: *mut u8, from: *const u8, len: usize) {
         if len < large::MIN {
             // SAFETY: forwarded to the caller.
-            unsafe { opaque(to, from, len) }
+            unsafe { library(to, from, len) }
         } else {
             // SAFETY: forwarded to the caller.
             large::by_kernel(len, |kernel| unsafe { by_kernel(kernel, to, from, len) });
@@ -183,7 +184,9 @@ mod x86 {
     pub(super) unsafe fn by_kernel(kernel: Kernel, to: *mut u8, from: *const u8, len: usize) {
         match kernel {
             // SAFETY: forwarded to the caller.
-            Kernel::Library => unsafe { opaque(to, from, len) },
+            Kernel::Library => unsafe { library(to, from, len) },
+            // SAFETY: as above.
+            Kernel::Movsb if movsb_crawls(to, from) => unsafe { library(to, from, len) },
             // SAFETY: as above.
             Kernel::Movsb => unsafe { movsb(to, from, len) },
             // SAFETY: as above.
@@ -257,6 +260,73 @@ mod x86 {
         fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8;
     }
 
+    /// As many bytes and more are `rep movsb` in C libraries, or may be.
+    const MOVSB_FROM: usize = 2 << 10;
+
+    /// Whether `rep movsb` crawls: AMD's Zen 3 takes up to 20 times as long for it where the
+    /// destination lies less than a line behind the source's place in a page.
+    #[inline(always)]
+    fn movsb_crawls(to: *mut u8, from: *const u8) -> bool {
+        const LINE: usize = 64;
+        const PAGE: usize = 4096;
+        (to.addr().wrapping_sub(from.addr()).wrapping_sub(1)) % PAGE < LINE - 1
+    }
+
+    /// The C library's `memcpy`; vectors where that may crawl.
+    #[inline(always)]
+    unsafe fn library(to: *mut u8, from: *const u8, len: usize) {
+        if len >= MOVSB_FROM && movsb_crawls(to, from) && is_x86_feature_detected!("avx") {
+            // SAFETY: forwarded to the caller; long enough, and the CPU has the instructions.
+            unsafe { vectors(to, from, len) }
+        } else {
+            // SAFETY: forwarded to the caller.
+            unsafe { opaque(to, from, len) }
+        }
+    }
+
+    /// What [`vectors`] copies at a time.
+    const VECTORS: usize = 128;
+
+    /// At least [`VECTORS`] bytes: blocks of as many, and the last ones, some of them twice.
+    #[inline(never)]
+    #[target_feature(enable = "avx")]
+    unsafe fn vectors(to: *mut u8, from: *const u8, len: usize) {
+        let last = len - VECTORS;
+        // SAFETY: caller: both spans are valid for `len` bytes, which is one block at least: as
+        // many whole blocks end at `len` at most, and so does the one that begins at `last`.
+        unsafe {
+            asm!(
+                "2:",
+                "vmovups {a}, [{f}]",
+                "vmovups {b}, [{f} + 32]",
+                "vmovups {c}, [{f} + 64]",
+                "vmovups {e}, [{f} + 96]",
+                "vmovups [{d}], {a}",
+                "vmovups [{d} + 32], {b}",
+                "vmovups [{d} + 64], {c}",
+                "vmovups [{d} + 96], {e}",
+                "add {f}, 128",
+                "add {d}, 128",
+                "dec {n}",
+                "jnz 2b",
+                "vmovups {a}, [{fl}]",
+                "vmovups {b}, [{fl} + 32]",
+                "vmovups {c}, [{fl} + 64]",
+                "vmovups {e}, [{fl} + 96]",
+                "vmovups [{dl}], {a}",
+                "vmovups [{dl} + 32], {b}",
+                "vmovups [{dl} + 64], {c}",
+                "vmovups [{dl} + 96], {e}",
+                "vzeroupper",
+                f = inout(reg) from => _, d = inout(reg) to => _,
+                n = inout(reg) len / VECTORS => _,
+                fl = in(reg) from.wrapping_add(last), dl = in(reg) to.wrapping_add(last),
+                a = out(ymm_reg) _, b = out(ymm_reg) _, c = out(ymm_reg) _, e = out(ymm_reg) _,
+                options(nostack)
+            )
+        }
+    }
+
     /// The C library's `memcpy`, called in a way that tells the compiler nothing about it: a plain
     /// call would be a data race in its eyes.
     #[inline(always)]
@@ -293,7 +363,7 @@ mod x86 {
     const PAGE_BLOCK: usize = 8192;
 
     /// Stores that bypass the caches, by `stream`, which copies whole blocks; the ends by
-    /// [`opaque`].
+    /// [`library`].
     #[inline(always)]
     unsafe fn non_temporal(
         to: *mut u8,
@@ -306,7 +376,7 @@ mod x86 {
         let blocks = (len - head) / block;
         let body = blocks * block;
         // SAFETY: `head <= len`.
-        unsafe { opaque(to, from, head) };
+        unsafe { library(to, from, head) };
         let (sink, source) = (to.wrapping_add(head), from.wrapping_add(head));
         if blocks > 0 {
             // SAFETY: `body` bytes from `sink` and `source` lie inside the spans; `sink` is
@@ -316,7 +386,7 @@ mod x86 {
         let done = head + body;
         let (sink, source) = (to.wrapping_add(done), from.wrapping_add(done));
         // SAFETY: `done <= len`: this is the rest of the spans.
-        unsafe { opaque(sink, source, len - done) };
+        unsafe { library(sink, source, len - done) };
     }
 
     /// # Safety
@@ -447,6 +517,31 @@ mod tests {
         for len in lengths {
             check(*len, 5, 2);
             check(*len, 0, 0);
+        }
+    }
+
+    /// Where `rep movsb` would crawl, and right beside that.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[test]
+    fn copies_that_begin_close_behind_in_a_page() {
+        for behind in [0, 1, 16, 31, 32, 63, 64] {
+            for len in [2047, 2048, 2049, 2175, 4096, 65_537, LARGE - 1, LARGE + 8269] {
+                let source: Vec<u8> = (0..len).map(|i| (i * 13 + 1) as u8).collect();
+                let mut sink = vec![0xEEu8; len + 3 * 4096];
+                let apart = sink.as_ptr().addr().wrapping_sub(source.as_ptr().addr()) % 4096;
+                let before = (4096 + behind - apart) % 4096 + 4096;
+                let to = sink[before..].as_mut_ptr();
+                assert_eq!(to.addr().wrapping_sub(source.as_ptr().addr()) % 4096, behind);
+                for kernel in crate::memory::large::Kernel::ALL {
+                    sink.fill(0xEE);
+                    // SAFETY: `len` bytes from either lie inside their vectors.
+                    unsafe { x86::by_kernel(kernel, to, source.as_ptr(), len) };
+                    let (all, end) = (&sink[before..before + len], &sink[before + len..]);
+                    assert!(all == source, "{kernel:?} of {len}, {behind} behind");
+                    let others = sink[..before].iter().chain(end).all(|byte| *byte == 0xEE);
+                    assert!(others, "{kernel:?} of {len}, {behind} behind");
+                }
+            }
         }
     }
 

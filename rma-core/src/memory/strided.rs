@@ -93,8 +93,10 @@ pub(super) unsafe fn write(
 ) {
     stores::made();
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: forwarded to the caller.
-    if unsafe { x86::blocks(to, row.stride, from, from_stride, row.len, row.count) } {
+    if row.count > 1
+        // SAFETY: forwarded to the caller.
+        && unsafe { x86::blocks(to, row.stride, from, from_stride, row.len, row.count) }
+    {
         return;
     }
     // SAFETY: forwarded to the caller.
@@ -138,8 +140,10 @@ pub(super) unsafe fn read(
     part: CellBounds,
 ) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: forwarded to the caller.
-    if unsafe { x86::blocks(to, row.stride, from, from_stride, row.len, row.count) } {
+    if row.count > 1
+        // SAFETY: forwarded to the caller.
+        && unsafe { x86::blocks(to, row.stride, from, from_stride, row.len, row.count) }
+    {
         return;
     }
     // SAFETY: forwarded to the caller.
@@ -190,9 +194,6 @@ mod x86 {
         len: u64,
         count: u64,
     ) -> bool {
-        if count < 2 {
-            return false;
-        }
         // As many as fill vectors, if these may be used.
         let gaps = (len.cast_signed(), 2 * len.cast_signed());
         let some = match (from_stride, to_stride) {

@@ -109,7 +109,7 @@ impl Side<'_, '_> {
         let Self { epoch, target, part, .. } = self;
         let draft = row("get, as malloc aligns").bytes(buffer.len()).goal(GOAL);
         let buffer = RefCell::new(buffer);
-        let mut get = || epoch.get(*target, 0, black_box(&mut **buffer.borrow_mut()));
+        let get = || epoch.get(*target, 0, black_box(&mut **buffer.borrow_mut()));
         let memcpy = || part.read_memcpy(black_box(&mut buffer.borrow_mut()));
         bench.alone(
             draft,

@@ -264,9 +264,9 @@ mod x86 {
     const MOVSB_FROM: usize = 2 << 10;
 
     /// Whether `rep movsb` crawls: AMD's Zen 3 takes up to 20 times as long for it where the
-    /// destination lies less than a line behind the source's place in a page.
+    /// destination lies less than a line behind the source's place in a page (ADR 105).
     #[inline(always)]
-    fn movsb_crawls(to: *mut u8, from: *const u8) -> bool {
+    pub(super) fn movsb_crawls(to: *mut u8, from: *const u8) -> bool {
         const LINE: usize = 64;
         const PAGE: usize = 4096;
         (to.addr().wrapping_sub(from.addr()).wrapping_sub(1)) % PAGE < LINE - 1
@@ -480,6 +480,8 @@ mod x86 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    use core::ptr;
 
     /// From here on, kernels are chosen.
     const LARGE: usize = 512 << 10;
@@ -517,6 +519,24 @@ mod tests {
         for len in lengths {
             check(*len, 5, 2);
             check(*len, 0, 0);
+        }
+    }
+
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[test]
+    fn places_less_than_a_line_behind_in_a_page_are_told() {
+        let from = 0x7000_0123_usize;
+        let crawls = |apart: usize| {
+            let to = ptr::without_provenance_mut(from.wrapping_add(apart));
+            x86::movsb_crawls(to, ptr::without_provenance(from))
+        };
+        for page in [0, 4096, 8192, 4096_usize.wrapping_neg()] {
+            for behind in [1, 16, 32, 63] {
+                assert!(crawls(page.wrapping_add(behind)), "{behind} behind");
+            }
+            for behind in [0, 64, 65, 2048, 4095] {
+                assert!(!crawls(page.wrapping_add(behind)), "{behind} behind");
+            }
         }
     }
 

@@ -370,10 +370,11 @@ mod tests {
     #[test]
     fn tiles_and_what_is_around_them() {
         let sides: &[u64] = if cfg!(miri) { &[8, 9] } else { &[7, 8, 9, 15, 16, 17, 40, 64, 65] };
+        let skips = [[0, 0], [3, 5], [8, 0], [0, 8], [56, 40]];
         for rows in sides {
             for columns in sides {
-                for skips in [[0, 0], [8, 0], [0, 8], [3, 5], [56, 40]] {
-                    transposed(8, [*rows, *columns], [0; 4], [1; 4], skips);
+                for skips in &skips[..if cfg!(miri) { 2 } else { skips.len() }] {
+                    transposed(8, [*rows, *columns], [0; 4], [1; 4], *skips);
                 }
             }
         }

@@ -303,13 +303,13 @@ pub(super) const STEPS: &[Step] = &[
         "loom",
         "an interleaving breaks the ring, the barrier or the lock word",
         &[
-            cargo(&["test", "--release", "-p", "rma-core", "--lib", "loom"])
+            cargo(&["test", "--profile", "loom", "-p", "rma-core", "--lib", "loom"])
                 .env(LOOM)
                 .tests_at_least(1),
-            cargo(&["test", "--release", "-p", "rma-transport-shm", "--lib", "loom"])
+            cargo(&["test", "--profile", "loom", "-p", "rma-transport-shm", "--lib", "loom"])
                 .env(LOOM)
                 .tests_at_least(1),
-            cargo(&["test", "--release", "-p", "rma-transport-ofi", "--lib", "loom"])
+            cargo(&["test", "--profile", "loom", "-p", "rma-transport-ofi", "--lib", "loom"])
                 .env(LOOM)
                 .tests_at_least(4),
         ],
